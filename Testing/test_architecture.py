@@ -20,13 +20,13 @@ def drawing(repository: Path):
     return draw_architecture
 
 
-def test_picture_and_table_are_those_of_the_code(drawing) -> None:
+def test_picture_and_table_are_those_of_the_code(drawing):
     """Otherwise run `python3 scripts/draw_architecture.py`."""
     assert drawing.PICTURE.read_text(encoding="utf-8") == drawing.drawn()
     assert drawing.PAGE.read_text(encoding="utf-8") == drawing.page()
 
 
-def test_every_file_that_the_page_names_exists(repository: Path) -> None:
+def test_every_file_that_the_page_names_exists(repository):
     text = (repository / "ARCHITECTURE.md").read_text(encoding="utf-8")
     roots = [repository, repository / "PUMITSegment", repository / "PUMITSegment" / "pumit"]
     roots.append(repository / "PUMITTrain")

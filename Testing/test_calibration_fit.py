@@ -25,7 +25,7 @@ def bound_of(dices: list[float], said: list[float], scans: int = 10) -> float:
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(32, 0), (64, 1), (96, 2)])
-def test_few_answers_without_a_mistake_are_not_enough(right: int, wrong: int) -> None:
+def test_few_answers_without_a_mistake_are_not_enough(right, wrong):
     dices = [0.9] * right + [0.5] * wrong
     assert bound_of(dices, [0.9] * len(dices)) == fit.NEVER
     dices.append(0.9)
@@ -49,7 +49,7 @@ def drawn(seed: int, scans: int) -> list[Row]:
     return rows
 
 
-def test_good_is_rarely_false_on_scans_that_chose_nothing() -> None:
+def test_good_is_rarely_false_on_scans_that_chose_nothing():
     """Over many fits together as rarely as promised; a bound by eye keeps nothing like it."""
     said_good = said_false = 0
     for seed in range(6):
@@ -62,7 +62,7 @@ def test_good_is_rarely_false_on_scans_that_chose_nothing() -> None:
     assert said_false <= fit.MOST_FALSE * said_good
 
 
-def test_each_word_keeps_its_promise_and_the_lower_ones_say_less() -> None:
+def test_each_word_keeps_its_promise_and_the_lower_ones_say_less():
     rows = [row for seed in range(3) for row in drawn(seed, 30)]
     said = fit.by_other_scans(rows)
     limits = fit.bounds(rows, said)

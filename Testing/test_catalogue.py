@@ -67,7 +67,7 @@ def in_repository(repository: Path, entry: dict, url: str) -> Path:
     return repository / url.removeprefix(base)
 
 
-def test_entry_fits_the_schema(entry: dict) -> None:
+def test_entry_fits_the_schema(entry):
     assert entry["$schema"] == SCHEMA
     assert REQUIRED <= set(entry) <= set(PROPERTIES)
     for key, content in entry.items():
@@ -77,23 +77,21 @@ def test_entry_fits_the_schema(entry: dict) -> None:
     assert entry.get("scm_type", "git") in ("git", "local")
 
 
-def test_repository_is_named_as_slicers_extensions_are(entry: dict, name: str) -> None:
+def test_repository_is_named_as_slicers_extensions_are(entry, name):
     url = urlsplit(entry["scm_url"])
     assert url.scheme == "https"
     assert Path(url.path).stem == f"Slicer{name}"
     assert "slicer" not in name.lower()
 
 
-def test_cmake_says_the_same(entry: dict, name: str, cmake: str) -> None:
+def test_cmake_says_the_same(entry, name, cmake):
     assert re.findall(r"project\s*\(\s*([^\s)]+)", cmake)[0] == name
     assert value(cmake, "EXTENSION_CATEGORY") == entry["category"]
     assert value(cmake, "EXTENSION_DEPENDS").split() == entry["build_dependencies"]
     assert value(cmake, "EXTENSION_HOMEPAGE") == entry["scm_url"]
 
 
-def test_pictures_lead_to_files_of_the_repository(
-    repository: Path, entry: dict, cmake: str
-) -> None:
+def test_pictures_lead_to_files_of_the_repository(repository, entry, cmake):
     icon = in_repository(repository, entry, value(cmake, "EXTENSION_ICONURL"))
     screenshots = value(cmake, "EXTENSION_SCREENSHOTURLS").split()
     assert screenshots

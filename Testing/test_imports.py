@@ -99,7 +99,7 @@ def offenders(files: list[Path], forbidden: set[str]) -> list[str]:
     return [f"{f.name}: {x}" for f in files for x in sorted(libraries_imported(f) & forbidden)]
 
 
-def test_the_contracts_hold() -> None:
+def test_the_contracts_hold():
     """In another process: import-linter switches off all loggers of the one that it runs in."""
     code = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(MODULE.parent / "pyproject.toml")]
@@ -108,7 +108,7 @@ def test_the_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
+def test_no_module_imports_itself_in_a_circle():
     """Not even inside of functions; `pumit` itself looks its names up when they are used."""
     graph = grimp.build_graph("pumit", cache_dir=None)
     TopologicalSorter(
@@ -116,7 +116,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     ).prepare()
 
 
-def test_no_two_classes_share_a_name() -> None:
+def test_no_two_classes_share_a_name():
     """Also not in upper and lower case alone; private ones may."""
     homes: dict[str, list[str]] = {}
     for file in FILES + GUI:
@@ -127,7 +127,7 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: here for name, here in homes.items() if len(here) > 1}.keys() == {"collaborators"}
 
 
-def test_no_constant_of_a_module_is_assigned_twice() -> None:
+def test_no_constant_of_a_module_is_assigned_twice():
     """The second value would hold for both purposes."""
     twice = []
     for file in FILES + GUI:
@@ -142,18 +142,18 @@ def test_no_constant_of_a_module_is_assigned_twice() -> None:
     assert not twice
 
 
-def test_only_the_parts_that_compute_import_torch() -> None:
+def test_only_the_parts_that_compute_import_torch():
     light = [file for file in FILES if part_of(file) not in TORCH_PARTS]
     assert not offenders(light, {"torch", "monai", "transformers"})
 
 
 @pytest.mark.slow
-def test_monai_is_imported_in_one_place_and_brings_no_transformers() -> None:
+def test_monai_is_imported_in_one_place_and_brings_no_transformers():
     assert not offenders([f for f in FILES if f.name != "monai.py"], {"monai"})
     assert "transformers" not in loaded_by("import pumit.networks.monai")
 
 
-def test_networks_never_touch_files() -> None:
+def test_networks_never_touch_files():
     reaching = {"os", "io", "pathlib", "shutil", "tempfile", "json", "yaml", "safetensors"}
     reaching |= {"requests", "urllib", "h5py", "zipfile", "huggingface_hub"}
     networks = [file for file in FILES if part_of(file) == "networks"]
@@ -165,7 +165,7 @@ def test_networks_never_touch_files() -> None:
         assert not [name for name in names if name.endswith(public)], file
 
 
-def test_gui_never_imports_what_computes() -> None:
+def test_gui_never_imports_what_computes():
     assert not offenders(GUI, {"torch", "monai", "transformers"})
     # Looked up at use, they bring torch along.
     looked_up = {"pumit.InteractiveSession", "pumit.load_segmenter", "pumit.find_structure"}
@@ -174,7 +174,7 @@ def test_gui_never_imports_what_computes() -> None:
         assert imported(file).isdisjoint(looked_up), file
 
 
-def test_registration_imports_only_slicer_at_file_scope() -> None:
+def test_registration_imports_only_slicer_at_file_scope():
     """Also in the base classes of both, the only file of ours that it may import."""
     base = MODULE / "PUMITSlicerLib" / "module_base.py"
     for file in (MODULE / "PUMITSegment.py", TRAIN_MODULE / "PUMITTrain.py", base):
@@ -190,32 +190,32 @@ def test_registration_imports_only_slicer_at_file_scope() -> None:
         assert not outside, file
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
+def test_importing_the_package_imports_nothing_heavy():
     heavy = {"torch", "monai", "transformers", "SimpleITK", "pydicom", "highdicom", "scipy"}
     assert loaded_by("import pumit").isdisjoint(heavy | {"skimage", "matplotlib", "numpy"})
 
 
-def test_what_a_gui_uses_of_the_server_imports_no_torch() -> None:
+def test_what_a_gui_uses_of_the_server_imports_no_torch():
     modules = ("client.http_client", "client.remote_session", "client.worker")
     names = (*modules, "nninteractive.client.session")
     loaded = loaded_by("import " + ", ".join(f"pumit.{name}" for name in names))
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})
 
 
-def test_a_campaign_is_opened_before_anything_is_installed() -> None:
+def test_a_campaign_is_opened_before_anything_is_installed():
     """A panel shows it in Slicer's own process."""
     loaded = loaded_by("import pumit.campaign")
     assert loaded.isdisjoint({"torch", "monai", "pydantic", "SimpleITK", "pydicom", "filelock"})
 
 
-def test_a_scan_is_opened_before_arrays_are_packed() -> None:
+def test_a_scan_is_opened_before_arrays_are_packed():
     """blosc2 takes longer to load than everything else of a client, and clicks do without it."""
     modules = ("inference.interactive.session", "client.remote_session", "server.serve")
     assert "blosc2" not in loaded_by("import " + ", ".join(f"pumit.{name}" for name in modules))
 
 
 @pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz", "scan.nrrd"])
-def test_a_scan_that_is_no_dicom_is_read_without_pydicom(name: str, tmp_path: Path) -> None:
+def test_a_scan_that_is_no_dicom_is_read_without_pydicom(name, tmp_path):
     """It takes longer to load than such a scan does."""
     image = SimpleITK.GetImageFromArray(np.zeros((3, 4, 5), np.int16))
     SimpleITK.WriteImage(image, tmp_path / name)
@@ -223,7 +223,7 @@ def test_a_scan_that_is_no_dicom_is_read_without_pydicom(name: str, tmp_path: Pa
     assert "pydicom" not in loaded_by(f"import pumit; pumit.Volume.read({path!r})")
 
 
-def test_nothing_is_ever_unpickled() -> None:
+def test_nothing_is_ever_unpickled():
     unsafe = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     for file in FILES + GUI:
         assert libraries_imported(file).isdisjoint(unsafe), file
@@ -238,7 +238,7 @@ def test_nothing_is_ever_unpickled() -> None:
             assert given.get("allow_pickle", "False") == "False", file
 
 
-def test_no_file_is_a_dumping_ground(repository: Path) -> None:
+def test_no_file_is_a_dumping_ground(repository):
     grounds = {"util", "utils", "helper", "helpers", "misc", "common"}
     paths = [file.relative_to(repository) for file in tracked_files(repository)]
     assert not [path for path in paths if grounds & {Path(p).stem.lower() for p in path.parts}]

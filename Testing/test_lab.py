@@ -43,7 +43,7 @@ def is_there(module: str, name: str) -> bool:
     return True
 
 
-def test_every_name_that_a_benchmark_imports_is_there() -> None:
+def test_every_name_that_a_benchmark_imports_is_there():
     assert len(SCRIPTS) > 30
     uses = {(named(script), *use) for script in SCRIPTS for use in imported(script)}
     assert not [use for use in sorted(uses) if not is_there(*use[1:])]
@@ -51,9 +51,7 @@ def test_every_name_that_a_benchmark_imports_is_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", BENCHMARKS, ids=named)
-def test_every_benchmark_tells_how_it_is_used(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_benchmark_tells_how_it_is_used(script, monkeypatch):
     monkeypatch.setattr(sys, "argv", [script.name, "--help"])
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     printed = io.StringIO()

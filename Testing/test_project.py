@@ -70,7 +70,7 @@ set(Slicer_EXTENSION_CPACK "${CMAKE_CURRENT_LIST_DIR}/end.cmake")
 """
 
 
-def test_cmake_configures_the_extension_with_every_file(repository: Path, tmp_path: Path) -> None:
+def test_cmake_configures_the_extension_with_every_file(repository, tmp_path):
     if shutil.which("cmake") is None or shutil.which("c++") is None:
         pytest.skip("cmake or a C++ compiler is absent")
     slicer, sources = tmp_path / "slicer", tmp_path / "sources"
@@ -103,7 +103,7 @@ def test_cmake_configures_the_extension_with_every_file(repository: Path, tmp_pa
     assert run.stdout.count("END PUMIT") == 2
 
 
-def test_package_brings_every_file_that_is_not_python(project: dict, bundle: list[str]) -> None:
+def test_package_brings_every_file_that_is_not_python(project, bundle):
     patterns = project["tool"]["setuptools"]["package-data"]["pumit"]
     data = [n.removeprefix("pumit/") for n in bundle if n.startswith("pumit/")]
     data = [n for n in data if not n.endswith(".py")]
@@ -111,7 +111,7 @@ def test_package_brings_every_file_that_is_not_python(project: dict, bundle: lis
     assert not [n for n in data if not any(fnmatch.fnmatch(n, p) for p in patterns)]
 
 
-def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
+def test_every_library_that_is_imported_is_declared(repository, project):
     table = project["project"]
     extras = table["optional-dependencies"]
     names = ("train", "sam", "mamba", "server", "dask", "completion")
@@ -130,7 +130,7 @@ def test_every_library_that_is_imported_is_declared(repository: Path, project: d
     assert needed <= declared
 
 
-def test_slicer_is_requested_the_same_versions(repository: Path, project: dict) -> None:
+def test_slicer_is_requested_the_same_versions(repository, project):
     required = {}
     for name in ("requirements.txt", "requirements-train.txt"):
         text = (repository / "PUMITSegment" / "Resources" / name).read_text()
@@ -141,9 +141,7 @@ def test_slicer_is_requested_the_same_versions(repository: Path, project: dict) 
     assert required["requirements-train.txt"] == sorted(r for r in train if "torch" not in r)
 
 
-def test_constraints_hold_a_version_of_everything_that_is_requested(
-    repository: Path, project: dict
-) -> None:
+def test_constraints_hold_a_version_of_everything_that_is_requested(repository, project):
     lines = (repository / ".ci" / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
     versions = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
@@ -157,7 +155,7 @@ def test_constraints_hold_a_version_of_everything_that_is_requested(
         assert requirement.specifier.contains(version), requirement
 
 
-def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) -> None:
+def test_licence_is_the_whole_apache_licence(repository, project):
     text = (repository / "LICENSE").read_bytes()
     # The text that apache.org publishes.
     published = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
@@ -168,13 +166,13 @@ def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) ->
     )
 
 
-def test_continuous_integration_calls_the_readmes_test_command(repository: Path) -> None:
+def test_continuous_integration_calls_the_readmes_test_command(repository):
     last = (repository / ".ci" / "run").read_text().rstrip().splitlines()[-1]
     assert last == "exec python3 scripts/test.py"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/command_line.md"])
-def test_commands_of_pages_exist_with_their_options(repository: Path, page: str) -> None:
+def test_commands_of_pages_exist_with_their_options(repository, page):
     import argparse
 
     text = (repository / page).read_text(encoding="utf-8")
@@ -190,7 +188,7 @@ def test_commands_of_pages_exist_with_their_options(repository: Path, page: str)
         assert used <= known, words
 
 
-def test_no_file_names_a_machines_folders(repository: Path) -> None:
+def test_no_file_names_a_machines_folders(repository):
     machine = re.compile(r"(^|[^A-Za-z0-9_.])/(work|root|farm|home/[a-z]+)/|/tmp/w/", re.MULTILINE)
     itself = Path(__file__).resolve()
     for file in tracked_files(repository):
@@ -198,7 +196,7 @@ def test_no_file_names_a_machines_folders(repository: Path) -> None:
             assert not machine.search(file.read_text(encoding="utf-8")), file
 
 
-def test_tree_holds_no_scans_and_nothing_large(repository: Path) -> None:
+def test_tree_holds_no_scans_and_nothing_large(repository):
     scans = (".nii", ".nii.gz", ".dcm", ".nrrd", ".mha", ".npz")
     files = tracked_files(repository)
     assert not [file for file in files if file.name.endswith(scans)]

@@ -1,7 +1,5 @@
 """What a contributor and a host of repositories find: templates, workflows, versions."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil
@@ -31,9 +29,7 @@ TEMPLATES = ".github/ISSUE_TEMPLATE"
         ("citation-file-format", ["CITATION.cff"]),
     ],
 )
-def test_files_for_the_host_fit_their_schema(
-    repository: Path, schema: str, files: list[str]
-) -> None:
+def test_files_for_the_host_fit_their_schema(repository, schema, files):
     if importlib.util.find_spec("check_jsonschema") is None:
         pytest.skip("check-jsonschema is not installed")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
@@ -43,7 +39,7 @@ def test_files_for_the_host_fit_their_schema(
     assert run.returncode == 0, run.stdout
 
 
-def test_a_linter_finds_nothing_in_the_workflows(repository: Path) -> None:
+def test_a_linter_finds_nothing_in_the_workflows(repository):
     installed = Path(sys.executable).parent / "zizmor"
     linter = str(installed) if installed.exists() else shutil.which("zizmor")
     if linter is None:
@@ -53,7 +49,7 @@ def test_a_linter_finds_nothing_in_the_workflows(repository: Path) -> None:
     assert run.returncode == 0, run.stdout
 
 
-def test_the_version_is_the_same_everywhere(repository: Path) -> None:
+def test_the_version_is_the_same_everywhere(repository):
     notes = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.findall(r"^## (\d+\.\d+\.\d+) \((.+)\)$", notes, re.MULTILINE)[0]
     assert version == pumit.__version__
@@ -64,7 +60,7 @@ def test_the_version_is_the_same_everywhere(repository: Path) -> None:
     assert citation["license"] == "Apache-2.0"
 
 
-def test_folders_and_commands_of_the_contributors_page_exist(repository: Path) -> None:
+def test_folders_and_commands_of_the_contributors_page_exist(repository):
     page = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for name in re.findall(r"`((?:PUMIT[ST]|Testing|docs|scripts|deploy)[\w/.]*)`", page):
         assert (repository / name).exists() or (repository / "PUMITSegment" / name).exists(), name

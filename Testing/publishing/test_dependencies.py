@@ -48,17 +48,13 @@ def lowest(requirement: Requirement) -> Version:
     return Version(bound)
 
 
-def test_nothing_is_tested_that_has_a_known_fault(
-    rows: list[Row], tested: dict[str, Version]
-) -> None:
+def test_nothing_is_tested_that_has_a_known_fault(rows, tested):
     checked = [(name, Version(repaired)) for name, _, repaired, *_ in rows if repaired]
     assert checked
     assert not [name for name, repaired in checked if tested[name] < repaired]
 
 
-def test_an_older_version_is_taken_only_with_a_reason(
-    rows: list[Row], required: dict[str, Requirement]
-) -> None:
+def test_an_older_version_is_taken_only_with_a_reason(rows, required):
     for name, _faults, repaired, bound, reason in rows:
         if not repaired or name not in required:
             continue
@@ -67,7 +63,7 @@ def test_an_older_version_is_taken_only_with_a_reason(
             assert re.search(r"Slicer's own|not used|it refuses", reason), name
 
 
-def test_what_is_said_not_to_be_called_is_not_called(repository: Path) -> None:
+def test_what_is_said_not_to_be_called_is_not_called(repository):
     """The reasons on the page."""
     forbidden = re.compile(
         r"FileSet|monai\.(bundle|data|apps)|verify=False|import pickle|\btorch\.load\("

@@ -35,26 +35,20 @@ def requirements(environment: ModuleType, monkeypatch: pytest.MonkeyPatch) -> li
 @pytest.mark.parametrize(
     ("purpose", "extras"), [("demo", ""), ("docs", "[docs]"), ("light", "[test-light]")]
 )
-def test_only_all_tests_need_torch(
-    repository: Path, environment: ModuleType, requirements: list[str], purpose: str, extras: str
-) -> None:
+def test_only_all_tests_need_torch(repository, environment, requirements, purpose, extras):
     environment.prepare(purpose)
     assert requirements == [f"{repository}{extras}"]
     environment.prepare(purpose)
     assert len(requirements) == 1
 
 
-def test_torch_comes_first_and_by_its_version(
-    environment: ModuleType, requirements: list[str]
-) -> None:
+def test_torch_comes_first_and_by_its_version(environment, requirements):
     environment.prepare("tests")
     assert requirements[0].startswith("torch==")
     assert "[train,test,docs" in requirements[1]
 
 
-def test_what_the_tests_need_is_enough_for_the_site(
-    environment: ModuleType, requirements: list[str]
-) -> None:
+def test_what_the_tests_need_is_enough_for_the_site(environment, requirements):
     environment.prepare("tests")
     requirements.clear()
     environment.prepare("docs")
@@ -63,7 +57,7 @@ def test_what_the_tests_need_is_enough_for_the_site(
     assert requirements == []
 
 
-def test_pinned_versions_install_on_the_oldest_python_that_is_named(repository: Path) -> None:
+def test_pinned_versions_install_on_the_oldest_python_that_is_named(repository):
     readme = (repository / "README.md").read_text(encoding="utf-8")
     (minor,) = re.findall(r"nothing installed but Python (3\.\d+) or newer", readme)
     project = (repository / "pyproject.toml").read_text(encoding="utf-8")

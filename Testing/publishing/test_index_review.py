@@ -4,12 +4,9 @@ Their questions: scripts/extension_ai_analysis.py and the pull request template 
 Slicer/ExtensionsIndex.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
-from pathlib import Path
 
 import yaml
 
@@ -18,7 +15,7 @@ MODULES = ("PUMITSegment", "PUMITTrain")
 ALLOWED = {"slicer", "vtk", "qt", "ctk", "numpy", "SimpleITK", "scipy"}
 
 
-def test_the_panels_import_at_file_scope_only_what_slicer_has(repository: Path) -> None:
+def test_the_panels_import_at_file_scope_only_what_slicer_has(repository):
     """Not the core below them, which a separate process runs, once it is installed."""
     for module in MODULES:
         for file in (repository / module).rglob("*.py"):
@@ -33,7 +30,7 @@ def test_the_panels_import_at_file_scope_only_what_slicer_has(repository: Path) 
             assert roots - set(sys.stdlib_module_names) - ours <= ALLOWED, file
 
 
-def test_a_module_file_runs_nothing_at_file_scope(repository: Path) -> None:
+def test_a_module_file_runs_nothing_at_file_scope(repository):
     for module in MODULES:
         tree = ast.parse((repository / module / f"{module}.py").read_text(encoding="utf-8"))
         for node in tree.body:
@@ -43,14 +40,14 @@ def test_a_module_file_runs_nothing_at_file_scope(repository: Path) -> None:
             assert is_text or is_guarded or isinstance(node, declares), (module, node.lineno)
 
 
-def test_nothing_installs_torch_by_pip(repository: Path) -> None:
+def test_nothing_installs_torch_by_pip(repository):
     for module in MODULES:
         for file in (repository / module).rglob("*.py"):
             text = file.read_text(encoding="utf-8")
             assert not re.search(r"pip_install\([^)]*torch", text), file
 
 
-def test_addresses_that_are_fetched_have_a_checksum(repository: Path) -> None:
+def test_addresses_that_are_fetched_have_a_checksum(repository):
     index = repository / "PUMITSegment" / "pumit" / "models" / "index.yaml"
     for model in yaml.safe_load(index.read_text(encoding="utf-8"))["models"]:
         assert re.fullmatch(r"[0-9a-f]{64}", model["sha256"]), model["name"]

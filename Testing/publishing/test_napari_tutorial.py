@@ -28,7 +28,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-def test_its_commands_of_pumit_are_ones(page: str) -> None:
+def test_its_commands_of_pumit_are_ones(page):
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
     ours = [shlex.split(line)[1:] for line in lines if line.startswith("pumit ")]
     assert [arguments[0] for arguments in ours] == ["serve"]

@@ -57,7 +57,7 @@ def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_wheel_holds_the_core_whole_and_nothing_else(repository: Path, wheel: Path) -> None:
+def test_wheel_holds_the_core_whole_and_nothing_else(repository, wheel):
     core = repository / "PUMITSegment"
     inside = {
         file.relative_to(core).as_posix()
@@ -72,7 +72,7 @@ def test_wheel_holds_the_core_whole_and_nothing_else(repository: Path, wheel: Pa
 
 
 @pytest.mark.slow
-def test_source_archive_builds_the_same_wheel(sources: Path, wheel: Path, tmp_path: Path) -> None:
+def test_source_archive_builds_the_same_wheel(sources, wheel, tmp_path):
     archive = built(sources, "sdist", tmp_path)
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
@@ -83,9 +83,7 @@ def test_source_archive_builds_the_same_wheel(sources: Path, wheel: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_wheel_builds_from_what_the_dockerfile_copies(
-    repository: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_wheel_builds_from_what_the_dockerfile_copies(repository, wheel, tmp_path):
     """The first stage of the image, without Docker, which nothing here has run."""
     dockerfile = (repository / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     stage = dockerfile.rpartition("\nFROM ")[0]
@@ -110,7 +108,7 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def test_a_linter_finds_nothing_in_the_dockerfile(repository: Path, tmp_path: Path) -> None:
+def test_a_linter_finds_nothing_in_the_dockerfile(repository, tmp_path):
     own_linter = Path(sys.executable).parent / "hadolint"
     linter = str(own_linter) if own_linter.exists() else shutil.which("hadolint")
     if linter is None:
@@ -130,7 +128,7 @@ def test_a_linter_finds_nothing_in_the_dockerfile(repository: Path, tmp_path: Pa
 ON_CONDA = {"blosc2": "python-blosc2", "matplotlib": "matplotlib-base"}
 
 
-def test_conda_recipe_is_one_for_its_builder(repository: Path) -> None:
+def test_conda_recipe_is_one_for_its_builder(repository):
     """rattler-build's own parser reads and renders it; an unknown key is an error."""
     builder = pytest.importorskip("rattler_build", reason="py-rattler-build is not installed")
     recipe = repository / "deploy" / "conda" / "recipe.yaml"
@@ -142,7 +140,7 @@ def test_conda_recipe_is_one_for_its_builder(repository: Path) -> None:
         builder.Stage0Recipe.from_yaml(recipe.read_text().replace("\nbuild:", "\nbuilt:"))
 
 
-def test_conda_recipe_asks_for_what_the_wheel_asks_for(repository: Path) -> None:
+def test_conda_recipe_asks_for_what_the_wheel_asks_for(repository):
     recipe = yaml.safe_load((repository / "deploy" / "conda" / "recipe.yaml").read_text())
     text = (repository / "pyproject.toml").read_text(encoding="utf-8")
     lines = text.partition("\ndependencies = [")[2].partition("\n]")[0].splitlines()
@@ -173,7 +171,7 @@ def required_by_the_wheel() -> set[str]:
 
 
 @pytest.mark.slow
-def test_wheel_alone_segments_with_no_more_than_it_asks_for(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_alone_segments_with_no_more_than_it_asks_for(wheel, tmp_path):
     """Of this environment only what an empty one would get: no PyTorch."""
     needed = required_by_the_wheel()
     absent = {

@@ -49,7 +49,7 @@ def recipes(repository: Path) -> Iterator[ModuleType]:
         sys.path.pop(0)
 
 
-def test_the_reference_names_every_key_with_default_and_description(recipes: ModuleType) -> None:
+def test_the_reference_names_every_key_with_default_and_description(recipes):
     text = recipes.recipe_reference(Recipe)
     assert "| `learning_rate` | float | `0.1` | Its peak. |" in text
     assert "Slices of it, which a sentence on two lines describes." in text
@@ -59,7 +59,7 @@ def test_the_reference_names_every_key_with_default_and_description(recipes: Mod
 @pytest.mark.parametrize(
     "model", [*TASKS.values(), *PRETRAINING.values(), ComparisonRecipe], ids=lambda m: m.__name__
 )
-def test_every_key_is_described(recipes: ModuleType, model: type[RecipeModel]) -> None:
+def test_every_key_is_described(recipes, model):
     text = recipes.recipe_reference(model)
     assert "| `schedule` | keys |" in text
     assert not [

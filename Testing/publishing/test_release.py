@@ -51,18 +51,14 @@ def table(repository: Path) -> list[dict[str, Any]]:
     return tomllib.loads((repository / "REUSE.toml").read_text("utf-8"))["annotations"]
 
 
-def test_every_model_has_the_licence_that_the_index_says(
-    repository: Path, release: ModuleType, table: list[dict[str, Any]]
-) -> None:
+def test_every_model_has_the_licence_that_the_index_says(repository, release, table):
     index = yaml.safe_load((repository / MODELS / "index.yaml").read_text("utf-8"))["models"]
     assert len(index) >= 7
     for row in index:
         assert licence_of(f"{MODELS}/{row['file']}", table) == release.spdx_of(row["licence"])
 
 
-def test_every_licence_of_a_file_has_its_text(
-    repository: Path, table: list[dict[str, Any]]
-) -> None:
+def test_every_licence_of_a_file_has_its_text(repository, table):
     names = [file.relative_to(repository).as_posix() for file in tracked_files(repository)]
     used = {part for n in names for part in licence_of(n, table).split(" AND ")}
     texts = {path.stem for path in (repository / "LICENSES").glob("*.txt")}
@@ -72,9 +68,7 @@ def test_every_licence_of_a_file_has_its_text(
         assert all(any(fnmatch(name, path) for name in names) for path in paths), row["path"]
 
 
-def test_the_package_states_the_licences_of_all_that_is_in_it(
-    repository: Path, table: list[dict[str, Any]]
-) -> None:
+def test_the_package_states_the_licences_of_all_that_is_in_it(repository, table):
     project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
     core = repository / "PUMITSegment" / "pumit"
     inside = [f for f in tracked_files(repository) if f.is_relative_to(core)]
@@ -88,9 +82,7 @@ def test_the_package_states_the_licences_of_all_that_is_in_it(
 
 
 @pytest.mark.slow
-def test_a_commit_gives_the_same_bytes_twice(
-    repository: Path, release: ModuleType, tmp_path: Path
-) -> None:
+def test_a_commit_gives_the_same_bytes_twice(repository, release, tmp_path):
     """From another folder, at another time, under another umask and in another time zone."""
     clone = tmp_path / "elsewhere" / "clone"
     command = ["git", "clone", "--quiet", "--depth", "1", repository.as_uri(), str(clone)]
@@ -131,7 +123,7 @@ def test_a_commit_gives_the_same_bytes_twice(
         assert any(name.endswith(f".dist-info/licenses/{file}") for name in names), file
 
 
-def test_every_action_is_named_by_its_commit(repository: Path) -> None:
+def test_every_action_is_named_by_its_commit(repository):
     for workflow in (repository / ".github" / "workflows").glob("*.yml"):
         uses = re.findall(r"uses: (.+)$", workflow.read_text("utf-8"), re.MULTILINE)
         assert uses, workflow.name

@@ -27,7 +27,7 @@ def commands(repository: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_token_certificate_and_server_as_on_the_page(commands: list[str], tmp_path: Path) -> None:
+def test_token_certificate_and_server_as_on_the_page(commands, tmp_path):
     if shutil.which("openssl") is None or shutil.which("sh") is None:
         pytest.skip("no openssl or no shell")
     _install, secrets, start, ask, *_ = commands

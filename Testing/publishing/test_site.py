@@ -53,7 +53,7 @@ def anchors(text: str) -> set[str]:
     return {head.lower().replace(" ", "-") for head in plain}
 
 
-def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
+def test_every_link_of_every_page_leads_somewhere(repository):
     pages = [file for file in tracked_files(repository) if file.suffix == ".md"]
     assert len(pages) > 12
     for page in pages:
@@ -67,7 +67,7 @@ def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
                 assert anchor in anchors(file.read_text(encoding="utf-8")), (page.name, target)
 
 
-def test_the_reference_is_that_of_the_program(repository: Path) -> None:
+def test_the_reference_is_that_of_the_program(repository):
     """Otherwise: `python scripts/write_reference.py`. The machine's memory does not matter."""
     code = (
         "import write_reference\n"
@@ -94,7 +94,7 @@ def outside(repository: Path) -> Iterator[ModuleType]:
         sys.path.pop(0)
 
 
-def test_links_into_this_repository_lead_to_files(repository: Path, outside: ModuleType) -> None:
+def test_links_into_this_repository_lead_to_files(repository, outside):
     """Under its future address."""
     links = outside.links()
     for address, files in links.items():
@@ -102,7 +102,7 @@ def test_links_into_this_repository_lead_to_files(repository: Path, outside: Mod
         assert not ours or (repository / ours[1]).exists(), (address, files)
 
 
-def test_every_page_is_in_the_menu(repository: Path) -> None:
+def test_every_page_is_in_the_menu(repository):
     text = (repository / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"[\w/.-]+\.md", str(yaml.safe_load(text)["nav"])))
     docs = repository / "docs"
@@ -111,7 +111,7 @@ def test_every_page_is_in_the_menu(repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path) -> None:
+def test_site_builds_strictly_with_everything_that_the_program_tells(site):
     texts = {
         "reference/command_line.html": "pumit segment",
         "reference/http_api.html": "/pumit/v3/",
@@ -129,7 +129,7 @@ def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path)
 
 
 @pytest.mark.slow
-def test_a_reader_of_the_site_is_sent_to_no_other_host_unasked(site: Path) -> None:
+def test_a_reader_of_the_site_is_sent_to_no_other_host_unasked(site):
     loaded = re.compile(
         r'<(?:script|img|iframe)[^>]*src="(https?:[^"]+)"|<link[^>]*href="(https?:[^"]+)"[^>]*rel="(?:stylesheet|preconnect)'
     )

@@ -33,9 +33,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_replaced_weights_go_and_pages_name_the_same_commits(
-    slim_history: ModuleType, tmp_path: Path
-) -> None:
+def test_replaced_weights_go_and_pages_name_the_same_commits(slim_history, tmp_path):
     source = tmp_path / "source"
     git(tmp_path, "init", "--quiet", str(source))
     for version in ("first", "second"):

@@ -36,7 +36,7 @@ def imported(statement: ast.AST) -> set[str]:
     return set()
 
 
-def test_no_module_imports_at_file_scope_what_one_system_alone_has(repository: Path) -> None:
+def test_no_module_imports_at_file_scope_what_one_system_alone_has(repository):
     files = [
         f
         for name in ("PUMITSegment", "PUMITTrain", "scripts")
@@ -49,7 +49,7 @@ def test_no_module_imports_at_file_scope_what_one_system_alone_has(repository: P
             assert not names & ELSEWHERE_ABSENT, file
 
 
-def test_no_path_is_put_together_with_slashes(repository: Path) -> None:
+def test_no_path_is_put_together_with_slashes(repository):
     """`os.path.join` and `pathlib` know the separator; a formatted string does not."""
     for file in (repository / "PUMITSegment").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -59,7 +59,7 @@ def test_no_path_is_put_together_with_slashes(repository: Path) -> None:
                 assert not [p for p in parts if "/" in str(p)], file
 
 
-def test_names_of_files_can_be_had_on_windows(repository: Path) -> None:
+def test_names_of_files_can_be_had_on_windows(repository):
     """Without what Windows forbids, and apart from each other without regard to case."""
     done = subprocess.run(
         ["git", "ls-files"], cwd=repository, capture_output=True, text=True, check=False
@@ -72,7 +72,7 @@ def test_names_of_files_can_be_had_on_windows(repository: Path) -> None:
     assert max(map(len, names)) < 140
 
 
-def test_every_dependency_was_found_as_a_wheel_on_each_system(repository: Path) -> None:
+def test_every_dependency_was_found_as_a_wheel_on_each_system(repository):
     """`scripts/check_wheels.py` asks pip, also for what dependencies need in turn."""
     page = (repository / "docs" / "explanation" / "systems.md").read_text(encoding="utf-8")
     table = page.partition("<!-- wheels: begin -->")[2].partition("<!-- wheels: end -->")[0]
@@ -121,9 +121,7 @@ def mypy_elsewhere(system: str, folder: Path, files: list[Path]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["win32", "darwin"])
-def test_types_know_every_function_on_other_systems(
-    repository: Path, tmp_path: Path, system: str
-) -> None:
+def test_types_know_every_function_on_other_systems(repository, tmp_path, system):
     """The stubs of the standard library leave out what a system lacks, such as `os.killpg`."""
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")

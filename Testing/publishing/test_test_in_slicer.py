@@ -35,7 +35,7 @@ def program(folder: Path, body: str) -> Path:
     return path
 
 
-def test_each_module_is_tested_from_this_checkout(tmp_path: Path, script: object) -> None:
+def test_each_module_is_tested_from_this_checkout(tmp_path, script):
     program(tmp_path, "")
     assert script.main([str(tmp_path)]) == 0  # type: ignore[attr-defined]
     calls = [ast.literal_eval(line) for line in (tmp_path / "calls").read_text().splitlines()]
@@ -46,9 +46,7 @@ def test_each_module_is_tested_from_this_checkout(tmp_path: Path, script: object
         assert f"'{module}'" in call[-1]
 
 
-def test_a_failed_module_fails_the_run(
-    tmp_path: Path, script: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_module_fails_the_run(tmp_path, script, capsys):
     program(tmp_path, "sys.exit('PUMITTrain' in code)")
     assert script.main([str(tmp_path)]) == 1  # type: ignore[attr-defined]
     assert "Failed: PUMITTrain: exit status 1" in capsys.readouterr().out
@@ -56,17 +54,15 @@ def test_a_failed_module_fails_the_run(
 
 @pytest.mark.parametrize(("install", "status"), [((), 0), (("--install", "clicks"), 1)])
 def test_a_skipped_computation_passes_only_where_nothing_was_installed(
-    tmp_path: Path, script: object, install: tuple[str, ...], status: int
-) -> None:
+    tmp_path, script, install, status
+):
     program(
         tmp_path, "'pip_install' in code or print('Skipped the computation: SimpleITK is missing.')"
     )
     assert script.main([str(tmp_path), *install]) == status  # type: ignore[attr-defined]
 
 
-def test_what_is_installed_is_what_the_panel_installs(
-    tmp_path: Path, script: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_installed_is_what_the_panel_installs(tmp_path, script, capsys):
     """The code that Slicer gets runs, with a stand-in for Slicer's pip."""
     (tmp_path / "slicer").mkdir()
     (tmp_path / "slicer/__init__.py").touch()
@@ -83,6 +79,6 @@ def test_what_is_installed_is_what_the_panel_installs(
     assert out.count("pip [") <= 1  # nothing, where everything is there
 
 
-def test_a_folder_without_slicer_is_refused(tmp_path: Path, script: object) -> None:
+def test_a_folder_without_slicer_is_refused(tmp_path, script):
     with pytest.raises(SystemExit):
         script.main([str(tmp_path)])  # type: ignore[attr-defined]

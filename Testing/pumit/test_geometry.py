@@ -28,7 +28,7 @@ def linear(points_lps: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=25, deadline=None)
 @given(st.floats(-1.5, 1.5), st.floats(-90, 90), st.sampled_from([1, -1]))
-def test_world_intensities_are_kept_inside(shear: float, angle: float, hand: int) -> None:
+def test_world_intensities_are_kept_inside(shear, angle, hand):
     grid = steps(shear, angle, hand)
     index = np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij"), axis=-1)
     array = linear(index[..., ::-1] @ grid.T + ORIGIN)
@@ -42,7 +42,7 @@ def test_world_intensities_are_kept_inside(shear: float, angle: float, hand: int
     assert np.linalg.det(volume.direction) == pytest.approx(hand)
 
 
-def test_every_corner_is_covered() -> None:
+def test_every_corner_is_covered():
     grid = steps(1.3, 25)
     volume = Volume.from_steps(np.zeros(SHAPE), grid, ORIGIN)
     for k in (0, SHAPE[0] - 1):
@@ -51,9 +51,7 @@ def test_every_corner_is_covered() -> None:
                 assert volume.contains(ORIGIN + grid @ (i, j, k))
 
 
-def test_whole_numbers_stay_whole_outside_is_the_smallest_and_shear_is_said_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_whole_numbers_stay_whole_outside_is_the_smallest_and_shear_is_said_once(caplog):
     array = np.full((2, *SHAPE), 7, np.int16)
     array[0, 0, 0, 0] = -1000
     volume = Volume.from_steps(array, steps(1.5), ORIGIN)
@@ -63,21 +61,21 @@ def test_whole_numbers_stay_whole_outside_is_the_smallest_and_shear_is_said_once
     assert len([r for r in caplog.records if r.name == "pumit.geometry"]) == 1
 
 
-def test_perpendicular_grid_is_left_alone() -> None:
+def test_perpendicular_grid_is_left_alone():
     array = np.zeros(SHAPE)
     assert Volume.from_steps(array, steps(0.0, 33), ORIGIN).array is array
     assert not is_sheared(steps(0.0, 33))
     assert is_sheared(steps(0.1, 33))
 
 
-def test_steps_that_differ_beyond_all_measure_are_refused() -> None:
+def test_steps_that_differ_beyond_all_measure_are_refused():
     grid = np.array([[1e-30, 0, 0], [0, 1, 1e25], [0, 0, 1e25]])
     with pytest.raises(VolumeError, match="times the voxels"):
         Volume.from_steps(np.zeros(SHAPE), grid, ORIGIN)
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
-def test_step_that_is_no_length_is_refused(bad: float) -> None:
+def test_step_that_is_no_length_is_refused(bad):
     grid = steps(0.0)
     grid[:, 1] = bad
     with pytest.raises(VolumeError, match="Spacing"):
@@ -85,7 +83,7 @@ def test_step_that_is_no_length_is_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("side", [1, -1])
-def test_planar_image_keeps_its_handedness(side: int) -> None:
+def test_planar_image_keeps_its_handedness(side):
     grid = np.diag([0.5, 0.5, 3.0 * side])
     volume = Volume.from_steps(np.zeros((1, 4, 5)), grid, ORIGIN)
     assert volume.spacing_mm == (1e8, 0.5, 0.5)

@@ -26,7 +26,7 @@ from pumit.runs import (
 )
 
 
-def test_status_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_status_comes_back_as_it_was_written(tmp_path):
     status = RunStatus("training", "Step 3 of 9.", name="liver", step=3, steps=9, left_seconds=4.5)
     write_status(tmp_path, status)
     assert read_status(tmp_path) == status
@@ -35,7 +35,7 @@ def test_status_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [STATUS]
 
 
-def test_status_is_alive_while_its_process_is(tmp_path: Path) -> None:
+def test_status_is_alive_while_its_process_is(tmp_path):
     status = RunStatus("training")
     write_status(tmp_path, status)
     assert status.is_alive
@@ -59,16 +59,14 @@ def test_status_is_alive_while_its_process_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"state": "dreaming", "pid": 1}', '{"state": "training"}', "\xff"]
 )
-def test_what_is_no_status_is_none(
-    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_status_is_none(tmp_path, text, monkeypatch):
     monkeypatch.setattr(run_files, "TRY_SECONDS", 0.0)
     (tmp_path / STATUS).write_text(text, encoding="latin-1")
     assert read_status(tmp_path) is None
     assert read_status(tmp_path / "missing") is None
 
 
-def test_status_of_a_later_version_can_be_read(tmp_path: Path) -> None:
+def test_status_of_a_later_version_can_be_read(tmp_path):
     write_status(tmp_path, RunStatus("paused"))
     content = json.loads((tmp_path / STATUS).read_text(encoding="utf-8"))
     (tmp_path / STATUS).write_text(json.dumps({**content, "mood": "good"}), encoding="utf-8")
@@ -77,9 +75,7 @@ def test_status_of_a_later_version_can_be_read(tmp_path: Path) -> None:
     assert status.state == "paused"
 
 
-def test_status_is_written_over_where_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_is_written_over_where_the_disk_is_full(tmp_path, monkeypatch):
     write_status(tmp_path, RunStatus("training", "A sentence that is longer than the next one."))
 
     def refuse(path: Path, text: str) -> None:
@@ -94,7 +90,7 @@ def test_status_is_written_over_where_the_disk_is_full(
         write_status(tmp_path / "missing", RunStatus("paused"))
 
 
-def test_what_is_requested_is_read_until_it_is_removed(tmp_path: Path) -> None:
+def test_what_is_requested_is_read_until_it_is_removed(tmp_path):
     assert read_command(tmp_path) is None
     send_command(tmp_path, "pause")
     assert read_command(tmp_path) == "pause"
@@ -106,7 +102,7 @@ def test_what_is_requested_is_read_until_it_is_removed(tmp_path: Path) -> None:
         send_command(tmp_path, "dance")  # type: ignore[arg-type]
 
 
-def test_log_is_read_on_where_the_last_look_ended(tmp_path: Path) -> None:
+def test_log_is_read_on_where_the_last_look_ended(tmp_path):
     assert read_log(tmp_path) == ([], 0)
     log = tmp_path / LOG
     log.write_bytes(b'{"step": 1}\n{"step": 2, "case": "\xc3\xa4"}\n{"step": 3')
@@ -121,9 +117,7 @@ def test_log_is_read_on_where_the_last_look_ended(tmp_path: Path) -> None:
     assert read_log(tmp_path, offset)[0] == [{"step": 1}]
 
 
-def test_runs_are_listed_last_written_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_listed_last_written_first(tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
     assert runs_folder() == tmp_path / "runs"
     assert list_runs() == []

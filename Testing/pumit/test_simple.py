@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from pumit.errors import ExportError, PromptError, VolumeError
 from pumit.file_image import DicomSource
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.segmentation import ClassLabel, LabelMap, Segment, Segmentation
-from pumit.volume import Frame, Volume
+from pumit.volume import Volume
 
 STEP = (3.0, 1.5, 1.0)
 
@@ -45,7 +44,7 @@ def dice(a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_]) -> float:
 
 
 @pytest.mark.parametrize("frame", ["LPS", "RAS", "voxel", "IJK"])
-def test_a_click_and_a_box_mean_the_same_in_every_frame(frame: Frame) -> None:
+def test_a_click_and_a_box_mean_the_same_in_every_frame(frame):
     volume, ball = scan()
 
     def told(index: tuple[int, int, int]) -> Any:
@@ -60,7 +59,7 @@ def test_a_click_and_a_box_mean_the_same_in_every_frame(frame: Frame) -> None:
     assert dice(pumit.segment(volume, box=box, frame=frame), ball) > 0.9
 
 
-def test_arrays_and_paths_are_scans_too(tmp_path: Path) -> None:
+def test_arrays_and_paths_are_scans_too(tmp_path):
     volume, ball = scan()
     image = SimpleITK.GetImageFromArray(volume.array)
     image.SetSpacing(STEP[::-1])
@@ -76,7 +75,7 @@ def test_arrays_and_paths_are_scans_too(tmp_path: Path) -> None:
     assert dice(flat, ball[6]) > 0.9
 
 
-def test_an_array_of_slices_is_asked_for_its_spacing() -> None:
+def test_an_array_of_slices_is_asked_for_its_spacing():
     volume, _ = scan()
     with pytest.raises(VolumeError, match="give spacing_mm"):
         pumit.segment(volume.array, [(6, 18, 30)], frame="voxel")
@@ -93,14 +92,12 @@ def test_an_array_of_slices_is_asked_for_its_spacing() -> None:
         ("IJK", (0, 0, 16), r"0, 0, 16 \(i, j, k\).*i 0 to 47, j 0 to 39, k 0 to 15"),
     ],
 )
-def test_a_point_outside_is_answered_in_its_own_frame(
-    frame: Frame, point: tuple[float, float, float], bounds: str
-) -> None:
+def test_a_point_outside_is_answered_in_its_own_frame(frame, point, bounds):
     with pytest.raises(PromptError, match=bounds):
         pumit.segment(scan()[0], [point], frame=frame)
 
 
-def test_what_is_no_point_and_no_frame_is_refused() -> None:
+def test_what_is_no_point_and_no_frame_is_refused():
     with pytest.raises(PromptError, match="choose LPS, RAS, voxel or IJK"):
         pumit.segment(scan()[0], [(0, 0, 0)], frame="XYZ")  # type: ignore[arg-type]
     with pytest.raises(PromptError, match="three numbers"):
@@ -110,7 +107,7 @@ def test_what_is_no_point_and_no_frame_is_refused() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".seg.nrrd", ".nii.gz"])
-def test_a_mask_is_saved_in_one_line(tmp_path: Path, suffix: str) -> None:
+def test_a_mask_is_saved_in_one_line(tmp_path, suffix):
     volume, ball = scan()
     path = tmp_path / f"liver{suffix}"
     pumit.save(ball, volume, path, name="liver")
@@ -124,9 +121,7 @@ def test_a_mask_is_saved_in_one_line(tmp_path: Path, suffix: str) -> None:
         assert "10200004" in image.GetMetaData("Segment0_Tags")
 
 
-def test_labels_of_an_automatic_model_are_saved_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_of_an_automatic_model_are_saved_as_such(tmp_path, monkeypatch):
     volume, ball = scan()
     written: list[Segmentation] = []
     monkeypatch.setattr("pumit.export.write.write_segmentation", lambda s, path: written.append(s))
@@ -135,9 +130,7 @@ def test_labels_of_an_automatic_model_are_saved_as_such(
     assert [made.algorithm.kind for made in written] == ["AUTOMATIC", "SEMIAUTOMATIC"]
 
 
-def test_labels_are_not_saved_on_another_scan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_are_not_saved_on_another_scan(tmp_path, monkeypatch):
     volume, ball = scan()
     labels = LabelMap(ball.astype(np.uint8), (ClassLabel("liver"),))
     model = SimpleNamespace(segment=lambda volume: labels)
@@ -158,7 +151,7 @@ def test_labels_are_not_saved_on_another_scan(
     pumit.save(pumit.predict(volume.array, "model", spacing_mm=STEP), elsewhere, path)
 
 
-def test_several_masks_are_saved_by_their_names(tmp_path: Path) -> None:
+def test_several_masks_are_saved_by_their_names(tmp_path):
     volume, ball = scan()
     pumit.save({"Liver": ball, "Tumour": np.roll(ball, 3, 2)}, volume, tmp_path / "two.seg.nrrd")
     image = SimpleITK.ReadImage(str(tmp_path / "two.seg.nrrd"))
@@ -166,7 +159,7 @@ def test_several_masks_are_saved_by_their_names(tmp_path: Path) -> None:
     assert names == ["Liver", "Tumour"]
 
 
-def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_one_sentence(tmp_path):
     volume, ball = scan()
     for result in ({}, ball[1:], np.zeros_like(ball)):
         with pytest.raises((ExportError, VolumeError)):
@@ -183,9 +176,7 @@ def test_what_cannot_be_saved_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("factors", [(1, 2), (0.3, 0.6), (1, -1)])
-def test_labels_and_probabilities_are_not_saved_as_one_mask(
-    tmp_path: Path, factors: tuple[float, float]
-) -> None:
+def test_labels_and_probabilities_are_not_saved_as_one_mask(tmp_path, factors):
     volume, ball = scan()
     values = np.where(np.indices(ball.shape)[2] < 30, *factors) * ball
     with pytest.raises(VolumeError, match="Segment' has 2 values beside 0"):
@@ -193,7 +184,7 @@ def test_labels_and_probabilities_are_not_saved_as_one_mask(
     pumit.save(ball.astype(np.uint8) * 255, volume, tmp_path / "x.nii.gz")
 
 
-def test_results_are_shown_in_one_line_without_voxels() -> None:
+def test_results_are_shown_in_one_line_without_voxels():
     labels = LabelMap(np.zeros((2, 3, 4), np.uint8), (ClassLabel("liver"), ClassLabel("spleen")))
     assert repr(labels) == "<LabelMap: 2 x 3 x 4 voxels (D x H x W), 2 classes: liver, spleen>"
     segment = Segment("liver", np.ones((30, 40, 50), dtype=bool))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import SimpleITK
 from hypothesis import given, settings
@@ -28,9 +27,7 @@ def volumes(draw: st.DrawFn) -> Volume:
 
 @settings(max_examples=50, deadline=None)
 @given(volumes(), st.tuples(*[st.floats(-10, 500)] * 3))
-def test_world_position_is_itks_and_leads_back(
-    volume: Volume, index: tuple[float, float, float]
-) -> None:
+def test_world_position_is_itks_and_leads_back(volume, index):
     image = SimpleITK.GetImageFromArray(volume.array)
     image.SetSpacing(volume.spacing_mm[::-1])
     image.SetOrigin(volume.origin_lps)
@@ -40,7 +37,7 @@ def test_world_position_is_itks_and_leads_back(
     np.testing.assert_allclose(volume.world_to_index(points[1]), index, atol=1e-6)
 
 
-def test_border_voxels_and_points_next_to_a_plane_belong_to_the_volume() -> None:
+def test_border_voxels_and_points_next_to_a_plane_belong_to_the_volume():
     volume = Volume(np.zeros((3, 4, 5)), (3, 2, 1), (0, 0, 0))
     assert volume.contains((4.5, 7, 7.5))
     assert volume.contains((-0.5, -1, -1.5))
@@ -65,12 +62,7 @@ def test_border_voxels_and_points_next_to_a_plane_belong_to_the_volume() -> None
         (np.zeros((3, 4, 5)), (1, 1, 1), np.eye(2), "3 x 3"),
     ],
 )
-def test_impossible_volume_is_refused_in_one_line(
-    array: npt.NDArray[np.float64],
-    spacing: tuple[float, float, float],
-    direction: npt.NDArray[np.float64],
-    reason: str,
-) -> None:
+def test_impossible_volume_is_refused_in_one_line(array, spacing, direction, reason):
     with pytest.raises(VolumeError, match=reason) as caught:
         Volume(array, spacing, (0, 0, 0), direction)
     assert "\n" not in str(caught.value)

@@ -30,8 +30,8 @@ def cluster(tmp_path: Path) -> Iterator[DaskScene]:
 
 @pytest.mark.slow
 def test_a_killed_scheduler_killed_workers_and_a_scan_that_kills_cost_nothing_else(
-    cluster: DaskScene, tmp_path: Path
-) -> None:
+    cluster, tmp_path
+):
     cluster.start_scheduler()
     for _ in range(2):
         cluster.start_workers("--no-nanny")
@@ -66,9 +66,7 @@ def test_a_killed_scheduler_killed_workers_and_a_scan_that_kills_cost_nothing_el
     assert "Every worker" in (tmp_path / "results" / "report.csv").read_text()
 
 
-def test_a_dead_scheduler_is_one_line(
-    cluster: DaskScene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_scheduler_is_one_line(cluster, tmp_path, monkeypatch):
     from pumit.batch import dask_cluster
 
     monkeypatch.setattr(dask_cluster, "_CONNECT_S", 1.0)
@@ -80,6 +78,6 @@ def test_a_dead_scheduler_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_address_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_address_is_one_line(tmp_path):
     with pytest.raises(ServiceError, match="not the address"):
         list(run_on_dask(make_tasks(tmp_path, ["a"]), "nonsense://x:y", work=work))

@@ -31,9 +31,7 @@ def report_of(folder: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def test_three_broken_scans_among_many_are_reported_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_broken_scans_among_many_are_reported_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr(batch_workers, "SLOW_S", 0.0)
     names = [f"s{i}" for i in range(37)]
     for number, place in enumerate((0, 20, 39)):
@@ -49,7 +47,7 @@ def test_three_broken_scans_among_many_are_reported_in_words(
     assert "Traceback" not in rows["broken1"]["why"]
 
 
-def test_a_finished_scan_that_is_gone_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_finished_scan_that_is_gone_does_not_stop_the_others(tmp_path):
     tasks = make_tasks(tmp_path, ["a"])
     predict_many(tasks, tmp_path / "results", here)
     tasks[0].scan.path.unlink()
@@ -59,7 +57,7 @@ def test_a_finished_scan_that_is_gone_does_not_stop_the_others(tmp_path: Path) -
     assert [o.state for o in seen] == ["was there", "done"]
 
 
-def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
+def test_a_second_run_does_only_what_is_left(tmp_path):
     tasks = make_tasks(tmp_path, ["a", "b", "broken"])
     predict_many(tasks, tmp_path / "results", here)
     written = tasks[1].target.stat().st_mtime
@@ -84,7 +82,7 @@ def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
     assert [o.remark for o in seen] == [f"The scan is newer than its result; {remedy}", ""]
 
 
-def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
+def test_results_of_other_options_are_not_mixed(tmp_path):
     tasks = make_tasks(tmp_path, ["a"])
     predict_many(tasks, tmp_path / "results", here)
     others = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
@@ -92,7 +90,7 @@ def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
         predict_many(others, tmp_path / "results", here)
 
 
-def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path: Path) -> None:
+def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path):
     tasks = make_tasks(tmp_path, ["a", "full", "b"])
     with pytest.raises(PumitError) as caught:
         predict_many(tasks, tmp_path / "results", here)
@@ -101,9 +99,7 @@ def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path: Path) -> None:
     assert report_of(tmp_path)["b"]["state"] == "not reached"
 
 
-def test_a_result_that_cannot_be_written_is_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_cannot_be_written_is_no_half_file(tmp_path, monkeypatch):
     def no_room(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -114,7 +110,7 @@ def test_a_result_that_cannot_be_written_is_no_half_file(
     assert list((tmp_path / "results").glob("*.nii*")) == []
 
 
-def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
+def test_two_runs_into_one_folder_are_refused(tmp_path):
     tasks = make_tasks(tmp_path, ["a"])
     with (
         file_lock(tmp_path / "results" / LOCK),
@@ -124,7 +120,7 @@ def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_scan_that_ends_its_process_costs_no_other(tmp_path: Path) -> None:
+def test_a_scan_that_ends_its_process_costs_no_other(tmp_path):
     names = ["a", "killer", *(f"s{i}" for i in range(5))]
     tasks = make_tasks(tmp_path, names)
     runner = partial(run_in_processes, processes=2, work=work)

@@ -27,9 +27,7 @@ def one_line(error: BaseException) -> bool:
     return "\n" not in str(error)
 
 
-def test_label_off_the_grid_is_refused(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_label_off_the_grid_is_refused(make_campaign, truth_of, tmp_path):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     right = truth_of(scan)
@@ -53,9 +51,7 @@ def test_label_off_the_grid_is_refused(
     assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
 
 
-def test_label_that_reaches_beyond_its_scan_is_refused(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_label_that_reaches_beyond_its_scan_is_refused(make_campaign, truth_of, tmp_path):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     right = truth_of(scan)
@@ -70,9 +66,7 @@ def test_label_that_reaches_beyond_its_scan_is_refused(
     assert "scan00: the grid of the segmentation is 0.20 voxels off" in problem
 
 
-def test_label_with_the_name_of_another_scan_is_refused(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_label_with_the_name_of_another_scan_is_refused(make_campaign, truth_of, tmp_path):
     """Scans of one grid are alike, so a label of the wrong patient is known by its name alone."""
     campaign = make_campaign(2)
     first, second = campaign.scans()
@@ -87,7 +81,7 @@ def test_label_with_the_name_of_another_scan_is_refused(
     assert campaign.accept(first, tmp_path / "scan00.nii.gz").state == "accepted"
 
 
-def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: Callable) -> None:
+def test_two_segments_of_one_class_are_one_label(make_campaign, truth_of):
     campaign = make_campaign(2)
     campaign.remember_name("rest", "outer")
     scan = campaign.scans()[0]
@@ -98,9 +92,7 @@ def test_two_segments_of_one_class_are_one_label(make_campaign: Make, truth_of: 
     assert np.array_equal(kept, truth.segments[0].mask | truth.segments[1].mask)
 
 
-def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(
-    tmp_path: Path,
-) -> None:
+def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(tmp_path):
     folder = tmp_path / "lab"
     folder.mkdir()
     for number in range(3):
@@ -116,7 +108,7 @@ def test_scans_that_differ_only_in_the_middle_are_three_and_copies_are_told(
         campaign.locate("p2")
 
 
-def test_scan_that_cannot_be_read_is_one_line(make_campaign: Make, make_folder: Callable) -> None:
+def test_scan_that_cannot_be_read_is_one_line(make_campaign, make_folder):
     folder = make_folder(2, name="odd")
     (folder / "images" / "scan00.nii.gz").write_bytes(b"no scan" * 100)
     campaign = Campaign.create(folder.parent / "c", [folder], ["outer"])
@@ -143,10 +135,7 @@ def no_room(*_: object) -> None:
     ],
     ids=["before", "copy of the label", "state"],
 )
-def test_full_disk_changes_nothing(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch,
-    place: str, failure: Callable,
-) -> None:  # fmt: skip
+def test_full_disk_changes_nothing(make_campaign, truth_of, monkeypatch, place, failure):
     campaign = make_campaign(2)
     first, second = campaign.scans()
     accepted = campaign.accept(first, truth_of(first), "Ada")
@@ -167,8 +156,8 @@ def test_full_disk_changes_nothing(
 
 @pytest.mark.parametrize("is_written", [False, True])
 def test_label_and_state_stay_together_when_either_fails(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch, is_written: bool
-) -> None:
+    make_campaign, truth_of, monkeypatch, is_written
+):
     from pumit.campaign.shared_file import write_shared
 
     campaign = make_campaign(2)
@@ -192,7 +181,7 @@ def test_label_and_state_stay_together_when_either_fails(
     assert (campaign.scan(scan.id).state == "accepted") == label.is_file() == (not is_written)
 
 
-def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: Callable) -> None:
+def test_of_many_acceptances_at_once_one_counts(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     ends: list[str] = []
@@ -213,9 +202,7 @@ def test_of_many_acceptances_at_once_one_counts(make_campaign: Make, truth_of: C
     assert len(list(campaign.home(scan).glob("conflict-*"))) == 3
 
 
-def test_clock_that_is_wrong_orders_nothing(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clock_that_is_wrong_orders_nothing(make_campaign, truth_of, monkeypatch):
     campaign = make_campaign(2)
     first = campaign.scans()[0]
     accepted = campaign.accept(first, truth_of(first), "Ada")
@@ -227,9 +214,7 @@ def test_clock_that_is_wrong_orders_nothing(
     assert campaign.scan(first).reviewer == "Bob"
 
 
-def test_writer_that_was_killed_blocks_nobody_for_long(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_writer_that_was_killed_blocks_nobody_for_long(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     left = campaign.home(scan) / "state.json.writing"
@@ -240,8 +225,8 @@ def test_writer_that_was_killed_blocks_nobody_for_long(
 
 
 def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
-    make_campaign: Make, truth_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_campaign, truth_of, monkeypatch
+):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
 
@@ -256,7 +241,7 @@ def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
         assert campaign.scan(scan).state == "checking"
 
 
-def test_read_only_scans_are_labelled_all_the_same(make_campaign: Make, truth_of: Callable) -> None:
+def test_read_only_scans_are_labelled_all_the_same(make_campaign, truth_of):
     campaign = make_campaign(1)
     scan = campaign.scans()[0]
     scan.path.chmod(0o400)
@@ -267,9 +252,7 @@ def test_read_only_scans_are_labelled_all_the_same(make_campaign: Make, truth_of
         scan.path.parent.chmod(0o700)
 
 
-def test_campaign_that_is_none_or_there_already_is_one_line(
-    make_campaign: Make, tmp_path: Path
-) -> None:
+def test_campaign_that_is_none_or_there_already_is_one_line(make_campaign, tmp_path):
     campaign = make_campaign(1)
     with pytest.raises(PumitError, match="There is a campaign in 'campaign' already"):
         Campaign.create(campaign.folder, [tmp_path / "lab"])
@@ -281,7 +264,7 @@ def test_campaign_that_is_none_or_there_already_is_one_line(
     assert not (tmp_path / "new").exists()
 
 
-def test_two_classes_of_one_name_are_refused(make_folder: Callable, tmp_path: Path) -> None:
+def test_two_classes_of_one_name_are_refused(make_folder, tmp_path):
     folder = make_folder(1)
     with pytest.raises(PumitError, match="share the name"):
         Campaign.create(tmp_path / "c", [folder], ["liver", "Liver"])
@@ -290,9 +273,7 @@ def test_two_classes_of_one_name_are_refused(make_folder: Callable, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["ignore", "Unknown", "background"])
-def test_class_that_means_no_class_is_refused(
-    make_campaign: Make, make_folder: Callable, tmp_path: Path, name: str
-) -> None:
+def test_class_that_means_no_class_is_refused(make_campaign, make_folder, tmp_path, name):
     """Segments of these names are unknown or background, so an accepted class would be lost."""
     campaign = make_campaign(2)
     words = f"{name!r} cannot be a class"

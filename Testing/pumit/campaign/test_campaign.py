@@ -33,9 +33,7 @@ from two_balls import make_scan
 Make = Callable[..., Campaign]
 
 
-def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_accepted_label_has_the_classes_codes_and_who_accepted_it(make_campaign, truth_of):
     campaign = make_campaign(2, classes=[{"name": "liver", "terminology": "liver"}, "tumour"])
     scan = campaign.scans()[0]
     made = campaign.accept(scan, truth_of(scan, ("Liver", "tumour")), "Ada", clicks=3, seconds=12)
@@ -49,8 +47,8 @@ def test_accepted_label_has_the_classes_codes_and_who_accepted_it(
 
 
 def test_accepting_again_without_any_structure_keeps_the_label_before_as_a_copy(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+    make_campaign, truth_of
+):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     scan = campaign.accept(scan, truth_of(scan))
@@ -62,9 +60,7 @@ def test_accepting_again_without_any_structure_keeps_the_label_before_as_a_copy(
     assert [file.read_bytes() for file in kept] == [first]
 
 
-def test_accepted_label_file_is_brought_to_the_classes(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_accepted_label_file_is_brought_to_the_classes(make_campaign, truth_of, tmp_path):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     write_segmentation(truth_of(scan, ("Outer", "foo")), tmp_path / "mine.seg.nrrd")
@@ -76,9 +72,7 @@ def test_accepted_label_file_is_brought_to_the_classes(
     assert names == ["outer", "inner"]
 
 
-def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
     undone = campaign.undo_accept(scan)
@@ -94,9 +88,7 @@ def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(
     assert not files.shown.exists()
 
 
-def test_undo_keeps_a_draft_that_is_newer_than_the_label(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_undo_keeps_a_draft_that_is_newer_than_the_label(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
     home = campaign.home(scan)
@@ -109,9 +101,7 @@ def test_undo_keeps_a_draft_that_is_newer_than_the_label(
     assert [file.read_bytes() for file in (home / "previous").iterdir()] == [label]
 
 
-def test_second_of_two_acceptances_is_one_line_and_kept(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_second_of_two_acceptances_is_one_line_and_kept(make_campaign, truth_of):
     one = make_campaign(2)
     other = Campaign.open(one.folder)
     mine, theirs = one.scans()[0], other.scans()[0]
@@ -124,18 +114,14 @@ def test_second_of_two_acceptances_is_one_line_and_kept(
     assert one.scan(mine).reviewer == "Ada"
 
 
-def test_a_prediction_written_while_a_scan_is_checked_is_no_conflict(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_a_prediction_written_while_a_scan_is_checked_is_no_conflict(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     campaign.set_prediction(scan, number=1, word="good", expected={"outer": 0.9})
     assert campaign.accept(scan, truth_of(scan)).state == "accepted"
 
 
-def test_a_prediction_is_not_written_under_a_persons_hands(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_a_prediction_is_not_written_under_a_persons_hands(make_campaign, truth_of):
     campaign = make_campaign(2)
     first, second = campaign.scans()
     campaign.accept(second, truth_of(second))
@@ -153,7 +139,7 @@ def test_a_prediction_is_not_written_under_a_persons_hands(
     assert written == ["it"]
 
 
-def test_scan_with_labels_that_is_put_off_keeps_them(make_campaign: Make) -> None:
+def test_scan_with_labels_that_is_put_off_keeps_them(make_campaign):
     campaign = make_campaign(2, 1)
     scan = campaign.later(campaign.scans()[0])
     assert not scan.is_truth
@@ -167,9 +153,7 @@ def test_scan_with_labels_that_is_put_off_keeps_them(make_campaign: Make) -> Non
 @pytest.mark.parametrize(
     ("more", "agreement"), [({"drawn": ["outer"]}, 1.0), ({"known": "strokes"}, None)]
 )
-def test_agreement_is_of_what_was_drawn(
-    make_campaign: Make, truth_of: Callable, more: dict[str, Any], agreement: float | None
-) -> None:
+def test_agreement_is_of_what_was_drawn(make_campaign, truth_of, more, agreement):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     truth = truth_of(scan)
@@ -178,7 +162,7 @@ def test_agreement_is_of_what_was_drawn(
     assert campaign.accept(scan, drawn, **more).agreement == agreement
 
 
-def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign: Make) -> None:
+def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign):
     one = make_campaign(2)
     other = Campaign.open(one.folder)
     first = next_of(one)
@@ -191,9 +175,7 @@ def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign: Make) 
     other.lock(first, "Bob").release()
 
 
-def test_silent_lock_is_free_by_the_clock_of_the_disk(
-    make_campaign: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_lock_is_free_by_the_clock_of_the_disk(make_campaign, monkeypatch):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     old = campaign.lock(scan, "Ada")
@@ -215,7 +197,7 @@ def next_of(campaign: Campaign, order: str = "list") -> ScanEntry:
     return chosen
 
 
-def test_later_and_left_out_scans_come_last_or_never(make_campaign: Make) -> None:
+def test_later_and_left_out_scans_come_last_or_never(make_campaign):
     campaign = make_campaign(3)
     first, second, third = campaign.scans()
     campaign.later(first)
@@ -226,7 +208,7 @@ def test_later_and_left_out_scans_come_last_or_never(make_campaign: Make) -> Non
     assert campaign.take_in(second.id).state == "open"
 
 
-def test_undoing_ones_own_decision_keeps_a_later_one_of_another_person(make_campaign: Make) -> None:
+def test_undoing_ones_own_decision_keeps_a_later_one_of_another_person(make_campaign):
     campaign = make_campaign(3)
     mine = campaign.leave_out(campaign.scans()[0])
     campaign.take_in(mine)
@@ -236,7 +218,7 @@ def test_undoing_ones_own_decision_keeps_a_later_one_of_another_person(make_camp
     assert campaign.scan(mine.id).state == "left_out"
 
 
-def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path: Path) -> None:
+def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path):
     for folder, seed in (("images", 0), ("other", 3)):
         (tmp_path / "lab" / folder).mkdir(parents=True)
         for channel in range(2):
@@ -261,7 +243,7 @@ def test_moved_scan_of_two_channels_is_found_with_its_labels(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["renumbered", "folders", "edited", "of an old campaign"])
-def test_renamed_scans_keep_their_own_labels(make_campaign: Make, tmp_path: Path, how: str) -> None:
+def test_renamed_scans_keep_their_own_labels(make_campaign, tmp_path, how):
     campaign = make_campaign(3, 3)
     lab = tmp_path / "lab"
     for number in (1, 2):  # scan00 was withdrawn, and the names of the others move up
@@ -294,7 +276,7 @@ def test_renamed_scans_keep_their_own_labels(make_campaign: Make, tmp_path: Path
     assert files.drawn == campaign.label_paths(scan)
 
 
-def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign: Make) -> None:
+def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign):
     campaign = make_campaign(3)
     first, second, third = campaign.scans()
     shutil.copyfile(second.path, third.path)
@@ -305,7 +287,7 @@ def test_scan_that_is_gone_or_replaced_is_one_line(make_campaign: Make) -> None:
         campaign.files(first)
 
 
-def test_campaign_and_scans_move_as_a_whole(make_campaign: Make, tmp_path: Path) -> None:
+def test_campaign_and_scans_move_as_a_whole(make_campaign, tmp_path):
     make_campaign(2)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
@@ -315,7 +297,7 @@ def test_campaign_and_scans_move_as_a_whole(make_campaign: Make, tmp_path: Path)
     assert all(s.path.is_file() for s in campaign.scans())
 
 
-def test_patients_are_guessed_from_paths_and_with_the_scans_that_are_there(tmp_path: Path) -> None:
+def test_patients_are_guessed_from_paths_and_with_the_scans_that_are_there(tmp_path):
     def write(name: str, seed: int) -> Path:
         volume, _ = make_scan(seed)
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -332,7 +314,7 @@ def test_patients_are_guessed_from_paths_and_with_the_scans_that_are_there(tmp_p
     assert len(set(marks.values())) == 3
 
 
-def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign: Make) -> None:
+def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign):
     campaign = make_campaign(1)
     file = campaign.folder / "campaign.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
@@ -344,9 +326,7 @@ def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign: Make) -> No
     assert file.read_bytes() == before
 
 
-def test_earlier_format_is_migrated_when_it_is_read(
-    make_campaign: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_earlier_format_is_migrated_when_it_is_read(make_campaign, monkeypatch):
     campaign = make_campaign(1)
     monkeypatch.setattr("pumit.campaign.shared_file.FORMAT", 2)
     monkeypatch.setattr(
@@ -356,9 +336,7 @@ def test_earlier_format_is_migrated_when_it_is_read(
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 99}'])
-def test_damaged_or_newer_state_hides_no_other_scan_and_is_not_written_over(
-    make_campaign: Make, content: str
-) -> None:
+def test_damaged_or_newer_state_hides_no_other_scan_and_is_not_written_over(make_campaign, content):
     campaign = make_campaign(2)
     first = campaign.scans()[0]
     state = campaign.home(first) / "state.json"
@@ -373,14 +351,14 @@ def test_damaged_or_newer_state_hides_no_other_scan_and_is_not_written_over(
     assert state.read_text() == content
 
 
-def test_folder_that_went_away_is_one_line(make_campaign: Make) -> None:
+def test_folder_that_went_away_is_one_line(make_campaign):
     campaign = make_campaign(1)
     shutil.move(campaign.folder, campaign.folder.with_name("away"))
     with pytest.raises(PumitError, match="not there any more"):
         campaign.scans()
 
 
-def test_the_button_says_what_is_next(make_campaign: Make, truth_of: Callable) -> None:
+def test_the_button_says_what_is_next(make_campaign, truth_of):
     campaign = make_campaign(12, 2)
     assert campaign.next_action().sentence == "Open the next scan"
     for scan in campaign.scans()[2:4]:
@@ -414,9 +392,7 @@ def test_the_button_says_what_is_next(make_campaign: Make, truth_of: Callable) -
     assert campaign.next_action().kind == "stop"
 
 
-def test_label_of_a_model_is_taken_once_it_is_reviewed(
-    make_folder: Callable, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_label_of_a_model_is_taken_once_it_is_reviewed(make_folder, truth_of, tmp_path):
     folder = make_folder(2)
     campaign = Campaign.create(tmp_path / "a", [folder], ["outer", "inner"])
     made = Algorithm("PUMIT hippo", "1", "AUTOMATIC")
@@ -446,9 +422,7 @@ def test_label_of_a_model_is_taken_once_it_is_reviewed(
     assert campaign.scans()[0].word == ""
 
 
-def test_campaign_without_classes_gets_them_from_what_is_drawn(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_campaign_without_classes_gets_them_from_what_is_drawn(make_campaign, truth_of, tmp_path):
     campaign = make_campaign(3, classes=[])
     first, _second, third = campaign.scans()
     campaign.accept(third, None)
@@ -467,8 +441,8 @@ def test_campaign_without_classes_gets_them_from_what_is_drawn(
 
 @pytest.mark.parametrize("kind", ["file", "segments"])
 def test_label_that_says_what_is_unknown_is_accepted_with_it(
-    make_campaign: Make, truth_of: Callable, tmp_path: Path, kind: str
-) -> None:
+    make_campaign, truth_of, tmp_path, kind
+):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     truth = truth_of(scan)
@@ -487,9 +461,7 @@ def test_label_that_says_what_is_unknown_is_accepted_with_it(
     assert np.array_equal(kept, unknown)
 
 
-def test_copy_beside_a_scan_goes_when_its_acceptance_is_undone(
-    make_campaign: Make, truth_of: Callable
-) -> None:
+def test_copy_beside_a_scan_goes_when_its_acceptance_is_undone(make_campaign, truth_of):
     campaign = make_campaign(2, settings=CampaignSettings(copies_beside=True))
     for number, scan in enumerate(campaign.scans()):
         before = set(scan.path.parent.iterdir())

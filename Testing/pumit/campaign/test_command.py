@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pumit.campaign import Campaign
@@ -25,9 +23,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     return run
 
 
-def test_a_campaign_from_the_command_line(
-    run: Any, make_folder: Callable, truth_of: Callable, tmp_path: Path
-) -> None:
+def test_a_campaign_from_the_command_line(run, make_folder, truth_of, tmp_path):
     folder, place = make_folder(4, 1), tmp_path / "campaign"
     status, out, err = run("new", place, folder, "--class", "outer", "--class", "inner=tumour")
     assert status == 0, err
@@ -72,9 +68,7 @@ def test_a_campaign_from_the_command_line(
         (("status", "nowhere"), "There is no folder 'nowhere'"),
     ],
 )
-def test_bad_input_is_one_line(
-    run: Any, make_campaign: Callable, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_bad_input_is_one_line(run, make_campaign, arguments, sentence):
     campaign = make_campaign(1)
     given = [str(campaign.folder) if a == "CAMPAIGN" else a for a in arguments]
     status, _, err = run(*given)
@@ -83,7 +77,7 @@ def test_bad_input_is_one_line(
     assert sentence in err
 
 
-def test_exports_are_read_again(run: Any, make_campaign: Callable, tmp_path: Path) -> None:
+def test_exports_are_read_again(run, make_campaign, tmp_path):
     from pumit.training.data.labelled_set import cases_of_folder
 
     campaign = make_campaign(3, 2)
@@ -105,7 +99,7 @@ def test_exports_are_read_again(run: Any, make_campaign: Callable, tmp_path: Pat
     assert "scan00" not in page
 
 
-def test_a_question_about_a_name_shows_the_command(run: Any, make_campaign: Callable) -> None:
+def test_a_question_about_a_name_shows_the_command(run, make_campaign):
     folder = make_campaign(2, 1, classes=["outer"]).folder
     for action in ("status", "next"):
         assert (
@@ -114,18 +108,14 @@ def test_a_question_about_a_name_shows_the_command(run: Any, make_campaign: Call
         )
 
 
-def test_a_campaign_that_cannot_be_made_is_named(
-    run: Any, make_folder: Callable, tmp_path: Path
-) -> None:
+def test_a_campaign_that_cannot_be_made_is_named(run, make_folder, tmp_path):
     (tmp_path / "file").touch()
     status, _, err = run("new", tmp_path / "file" / "mine", make_folder(1))
     assert status == 2
     assert "Cannot make the folder mine:" in err
 
 
-def test_accepting_again_after_undo_keeps_what_it_took(
-    run: Any, make_campaign: Callable, tmp_path: Path, truth_of: Callable
-) -> None:
+def test_accepting_again_after_undo_keeps_what_it_took(run, make_campaign, tmp_path, truth_of):
     campaign = make_campaign(2)
     scan = campaign.scans()[0]
     campaign.accept(scan, truth_of(scan), "Ada", clicks=3, seconds=20)
@@ -146,9 +136,7 @@ def test_accepting_again_after_undo_keeps_what_it_took(
         (("new", "a", "b", "--train-after", "0"), "of at least 1, got '0'"),
     ],
 )
-def test_numbers_that_no_campaign_can_keep_are_refused(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_numbers_that_no_campaign_can_keep_are_refused(capsys, arguments, sentence):
     with pytest.raises(SystemExit, match="2"):
         main(["campaign", *arguments])
     assert sentence in capsys.readouterr().err

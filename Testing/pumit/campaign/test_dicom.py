@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pydicom
@@ -33,14 +32,14 @@ def truth(campaign: Campaign, scan: ScanEntry) -> Segmentation:
     return Segmentation(volume, segments, Algorithm("PUMIT default", "1"))
 
 
-def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign: Campaign) -> None:
+def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign):
     scans = dicom_campaign.scans()
     assert [s.name for s in scans] == ["case0/ct", "case1/ct", "case2/ct"]
     assert all(s.series for s in scans)
     assert scans[0].patient == scans[1].patient != scans[2].patient
 
 
-def test_placeholders_are_no_patient(tmp_path: Path) -> None:
+def test_placeholders_are_no_patient(tmp_path):
     for number in range(3):
         volume, _ = make_scan(number)
         folder = tmp_path / "pacs" / f"case{number}" / "ct"
@@ -50,7 +49,7 @@ def test_placeholders_are_no_patient(tmp_path: Path) -> None:
     assert len({s.patient for s in campaign.scans()}) == 3
 
 
-def test_accepted_label_is_dicom_seg_and_tells_of_no_patient(dicom_campaign: Campaign) -> None:
+def test_accepted_label_is_dicom_seg_and_tells_of_no_patient(dicom_campaign):
     scan = dicom_campaign.scans()[0]
     dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
     seg = pydicom.dcmread(dicom_campaign.home(scan) / "label.dcm")
@@ -63,9 +62,7 @@ def test_accepted_label_is_dicom_seg_and_tells_of_no_patient(dicom_campaign: Cam
     assert not [content for content in written if b"Doe" in content or b"Roe" in content]
 
 
-def test_an_exported_dicom_seg_has_the_names_of_today(
-    dicom_campaign: Campaign, tmp_path: Path
-) -> None:
+def test_an_exported_dicom_seg_has_the_names_of_today(dicom_campaign, tmp_path):
     scan = dicom_campaign.scans()[0]
     dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
     dicom_campaign.rename_class("inner", "liver")
@@ -77,7 +74,7 @@ def test_an_exported_dicom_seg_has_the_names_of_today(
     assert seg.ContentCreatorName == "Ada"
 
 
-def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaign) -> None:
+def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign):
     scan = dicom_campaign.scans()[0]
     made = dicom_campaign.accept(scan, truth(dicom_campaign, scan))
     seg = dicom_campaign.home(scan) / "label.dcm"
@@ -93,23 +90,21 @@ def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign: Campaig
     assert not seg.exists()
 
 
-def test_segmentation_of_another_series_is_not_accepted(dicom_campaign: Campaign) -> None:
+def test_segmentation_of_another_series_is_not_accepted(dicom_campaign):
     first, second = dicom_campaign.scans()[:2]
     dicom_campaign.accept(first, truth(dicom_campaign, first))
     with pytest.raises(VolumeError, match="refers to another series"):
         dicom_campaign.accept(second, dicom_campaign.home(first) / "label.dcm")
 
 
-def test_moved_series_is_found_by_its_identifier(dicom_campaign: Campaign) -> None:
+def test_moved_series_is_found_by_its_identifier(dicom_campaign):
     scan = dicom_campaign.scans()[0]
     moved = scan.path.parents[1] / "elsewhere"
     scan.path.rename(moved)
     assert dicom_campaign.locate(scan) == (moved,)
 
 
-def test_dicom_seg_beside_a_series_is_its_label(
-    dicom_campaign: Campaign, tmp_path: Path, make_folder: Callable
-) -> None:
+def test_dicom_seg_beside_a_series_is_its_label(dicom_campaign, tmp_path, make_folder):
     scan = dicom_campaign.scans()[0]
     dicom_campaign.accept(scan, truth(dicom_campaign, scan))
     seg = scan.path.parent / "seg.dcm"
@@ -120,9 +115,7 @@ def test_dicom_seg_beside_a_series_is_its_label(
     assert len(again.scans()) == 3
 
 
-def test_a_labelled_series_hides_none_of_its_folder(
-    dicom_campaign: Campaign, tmp_path: Path
-) -> None:
+def test_a_labelled_series_hides_none_of_its_folder(dicom_campaign, tmp_path):
     scan, other, _ = dicom_campaign.scans()
     dicom_campaign.accept(scan, truth(dicom_campaign, scan))
     (scan.path / "seg.dcm").write_bytes((dicom_campaign.home(scan) / "label.dcm").read_bytes())
@@ -132,9 +125,7 @@ def test_a_labelled_series_hides_none_of_its_folder(
     assert sorted(s.state for s in again.scans()) == ["labelled", "open", "open"]
 
 
-def test_no_dicom_seg_of_another_campaign_is_a_label(
-    dicom_campaign: Campaign, tmp_path: Path
-) -> None:
+def test_no_dicom_seg_of_another_campaign_is_a_label(dicom_campaign, tmp_path):
     inside = Campaign.create(tmp_path / "pacs" / "c", [tmp_path / "pacs"], ["outer", "inner"])
     scan = inside.scans()[0]
     inside.undo_accept(inside.accept(scan, truth(dicom_campaign, dicom_campaign.scans()[0])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def states(campaign: Campaign) -> dict[str, str]:
     return {scan.name: scan.state for scan in campaign.scans()}
 
 
-def test_labels_beside_scans_of_a_tree_are_theirs(tmp_path: Path) -> None:
+def test_labels_beside_scans_of_a_tree_are_theirs(tmp_path):
     lab = tmp_path / "lab"
     for number in range(4):
         home = lab / f"site{number % 2}" / f"p{number}" / "mr"
@@ -52,7 +51,7 @@ def test_labels_beside_scans_of_a_tree_are_theirs(tmp_path: Path) -> None:
     assert campaign.problems == []
 
 
-def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path: Path) -> None:
+def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path):
     lab = tmp_path / "lab"
     write_scan(lab / "x.nii.gz", 0, lab / "labels" / "x.nii.gz")
     write_scan(lab / "siteA" / "x.nii.gz", 1, lab / "siteA" / "x-label.nii.gz")
@@ -67,9 +66,7 @@ def test_a_loose_file_hides_no_scan_of_the_tree(tmp_path: Path) -> None:
     }
 
 
-def test_scans_in_another_campaign_are_not_taken_for_a_labs(
-    make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
-) -> None:
+def test_scans_in_another_campaign_are_not_taken_for_a_labs(make_campaign, truth_of):
     campaign = make_campaign(3, labelled=1)
     scan = campaign.scans()[1]
     campaign.accept(scan, truth_of(scan))
@@ -108,7 +105,7 @@ def blank(values: np.ndarray) -> np.ndarray:
     return changed
 
 
-def test_the_ignore_label_of_nnunet_is_unknown_everywhere(tmp_path: Path) -> None:
+def test_the_ignore_label_of_nnunet_is_unknown_everywhere(tmp_path):
     labels = {"background": 0, "outer": 1, "inner": 2, "ignore": 3}
     campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, blank)])
     assert [c.name for c in campaign.classes] == ["outer", "inner"]
@@ -122,7 +119,7 @@ def test_the_ignore_label_of_nnunet_is_unknown_everywhere(tmp_path: Path) -> Non
     assert again.truth(again.scans()[0], volume)["ignore"][:3].all()
 
 
-def test_a_class_of_several_values_has_all_of_them(tmp_path: Path) -> None:
+def test_a_class_of_several_values_has_all_of_them(tmp_path):
     labels = {"background": 0, "whole": [1, 2], "core": 2}
     more = {"regions_class_order": [1, 2]}
     campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
@@ -137,7 +134,7 @@ def test_a_class_of_several_values_has_all_of_them(tmp_path: Path) -> None:
     assert np.array_equal(written, values)
 
 
-def test_a_value_that_no_class_has_is_asked_about_once(tmp_path: Path) -> None:
+def test_a_value_that_no_class_has_is_asked_about_once(tmp_path):
     labels = {"background": 0, "outer": 1}
     campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels)])
     action = campaign.next_action()
@@ -153,7 +150,7 @@ def test_a_value_that_no_class_has_is_asked_about_once(tmp_path: Path) -> None:
     assert np.array_equal(truth["outer"], values == 1)
 
 
-def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
+def test_what_a_data_set_says_was_drawn_is_kept(tmp_path):
     labels = {"background": 0, "outer": 1, "inner": 2}
     more: dict[str, Any] = {"drawn": {"s0": ["outer"]}, "known": "slices"}
     campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
@@ -180,9 +177,7 @@ def test_what_a_data_set_says_was_drawn_is_kept(tmp_path: Path) -> None:
     assert (made.drawn, made.known) == ((), "all")
 
 
-def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
-    tmp_path: Path, truth_of: Callable[..., Any]
-) -> None:
+def test_a_class_that_a_named_label_lacks_is_unknown_in_it(tmp_path, truth_of):
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / f"scan{number:02d}.nii.gz", number)
@@ -199,9 +194,7 @@ def test_a_class_that_a_named_label_lacks_is_unknown_in_it(
     assert set(np.unique(values)) == {1, 3}
 
 
-def test_a_class_can_be_renamed_and_stays_renamed(
-    make_campaign: Callable[..., Campaign], truth_of: Callable[..., Any]
-) -> None:
+def test_a_class_can_be_renamed_and_stays_renamed(make_campaign, truth_of):
     campaign = make_campaign(3)
     scan = campaign.scans()[0]
     campaign.set_prediction(scan, number=0, word="good", expected={"outer": 0.9, "inner": 0.5})
@@ -216,9 +209,7 @@ def test_a_class_can_be_renamed_and_stays_renamed(
         campaign.rename_class("left atrium", "Inner")
 
 
-def test_a_second_spelling_joins_the_class_that_is_meant(
-    tmp_path: Path, truth_of: Callable[..., Any]
-) -> None:
+def test_a_second_spelling_joins_the_class_that_is_meant(tmp_path, truth_of):
     lab = tmp_path / "lab2"
     for number in range(2):
         write_scan(lab / f"scan{number:02d}.nii.gz", number)
@@ -238,7 +229,7 @@ def test_a_second_spelling_joins_the_class_that_is_meant(
         campaign.remember_name("inner", "outer")
 
 
-def test_a_label_that_cannot_be_exported_is_named(make_campaign: Callable, tmp_path: Path) -> None:
+def test_a_label_that_cannot_be_exported_is_named(make_campaign, tmp_path):
     campaign = make_campaign(2, 2)
     volume, labels = make_scan(1)
     write_labels(
@@ -250,7 +241,7 @@ def test_a_label_that_cannot_be_exported_is_named(make_campaign: Callable, tmp_p
         export(campaign, "nnunet", tmp_path / "e")
 
 
-def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path) -> None:
+def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path):
     lab = tmp_path / "lab"
     data_set(lab / "Dataset001", {"background": 0, "outer": 1, "inner": 2})
     other = data_set(lab / "Dataset002", {"background": 0, "inner": 1, "rim": 2}, first=5)
@@ -275,9 +266,7 @@ def test_data_sets_that_name_values_differently_are_not_mixed_up(tmp_path: Path)
     }
 
 
-def test_all_label_files_of_a_scan_are_shown_and_accepted(
-    tmp_path: Path, truth_of: Callable[..., Any]
-) -> None:
+def test_all_label_files_of_a_scan_are_shown_and_accepted(tmp_path, truth_of):
     lab = tmp_path / "lab"
     home = lab / "site" / "a" / "ct"
     write_scan(home / "scan00.nii.gz", 0)
@@ -297,7 +286,7 @@ def test_all_label_files_of_a_scan_are_shown_and_accepted(
     assert set(campaign.truth(made, volume)) == {"outer", "inner"}
 
 
-def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path):
     write_scan(tmp_path / "lab" / "a.nii.gz", 0)
     one = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["outer", "inner"])
     other = Campaign.open(one.folder)
@@ -313,7 +302,7 @@ def test_two_people_who_change_a_campaign_at_once_lose_nothing(tmp_path: Path) -
     assert (now.settings.train_after, now.settings.copies_beside) == (5, True)
 
 
-def test_labels_that_are_made_later_are_taken_where_no_person_has_worked(tmp_path: Path) -> None:
+def test_labels_that_are_made_later_are_taken_where_no_person_has_worked(tmp_path):
     lab = tmp_path / "lab"
     for number, name in enumerate("abcdef"):
         write_scan(lab / "images" / f"{name}.nii.gz", number)
@@ -340,9 +329,7 @@ def test_labels_that_are_made_later_are_taken_where_no_person_has_worked(tmp_pat
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
-def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(tmp_path, suffix):
     lab = tmp_path / "lab"
     for number, name in enumerate("ab"):
         file = f"{name}{suffix}"
@@ -359,7 +346,7 @@ def test_a_label_on_another_grid_is_told_and_taken_once_it_fits(
     assert states(campaign) == {"a": "labelled", "b": "labelled"}
 
 
-def test_a_cropped_label_is_taken_if_its_colour_table_names_every_value(tmp_path: Path) -> None:
+def test_a_cropped_label_is_taken_if_its_colour_table_names_every_value(tmp_path):
     lab = tmp_path / "lab"
     for number, name in enumerate("ab"):
         file = f"{name}.nii.gz"
@@ -376,7 +363,7 @@ def test_a_cropped_label_is_taken_if_its_colour_table_names_every_value(tmp_path
     assert set(campaign.truth(campaign.scans()[0], make_scan(0)[0])) == {"outer", "inner"}
 
 
-def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) -> None:
+def test_what_another_person_does_while_scans_are_added_stays(tmp_path):
     more = tmp_path / "more"
     write_scan(tmp_path / "lab" / "a.nii.gz", 0)
     for number, name in enumerate("de", start=3):
@@ -395,7 +382,7 @@ def test_what_another_person_does_while_scans_are_added_stays(tmp_path: Path) ->
     assert [c.name for c in campaign.classes] == ["organ", "inner"]
 
 
-def test_no_class_takes_the_former_name_of_another(make_campaign: Callable[..., Campaign]) -> None:
+def test_no_class_takes_the_former_name_of_another(make_campaign):
     campaign = make_campaign(2)
     campaign.rename_class("outer", "organ")
     with pytest.raises(PumitError, match="'Outer' is another name of 'organ'"):
@@ -404,7 +391,7 @@ def test_no_class_takes_the_former_name_of_another(make_campaign: Callable[..., 
     assert [c.name for c in campaign.classes] == ["outer", "inner"]
 
 
-def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
+def test_no_scan_gets_the_label_of_another_patient(tmp_path):
     lab = tmp_path / "lab"
     write_scan(lab / "images" / "p1" / "mr.nii.gz", 1, lab / "labels" / "p1" / "mr.nii.gz")
     write_scan(lab / "images" / "p2" / "ct.nii.gz", 2)
@@ -428,7 +415,7 @@ def test_no_scan_gets_the_label_of_another_patient(tmp_path: Path) -> None:
     }
 
 
-def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None:
+def test_the_innermost_data_set_says_what_its_values_are(tmp_path):
     lab = data_set(tmp_path / "lab", {"background": 0, "outer": 1, "inner": 2})
     home = data_set(lab / "other", {"background": 0, "inner": 1, "outer": 2}) / "more"
     write_scan(home / "q.nii.gz", 20, home / "q_seg.nii.gz")
@@ -436,9 +423,7 @@ def test_the_innermost_data_set_says_what_its_values_are(tmp_path: Path) -> None
     assert campaign.scan("q").given_values == {"1": ["inner"], "2": ["outer"]}
 
 
-def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(tmp_path, monkeypatch):
     folder = data_set(tmp_path / "lab", {"background": 0, "inner": 1, "outer": 2})
     campaign = Campaign.create(tmp_path / "c", [folder], ["outer", "inner"])
     first, second, _ = campaign.scans()
@@ -451,9 +436,7 @@ def test_a_given_label_keeps_its_values_by_whichever_path_it_is_accepted(
         assert np.array_equal(campaign.truth(scan, volume)["inner"], values == 1)
 
 
-def test_a_campaign_may_be_in_the_folder_of_its_scans(
-    tmp_path: Path, truth_of: Callable[..., Any]
-) -> None:
+def test_a_campaign_may_be_in_the_folder_of_its_scans(tmp_path, truth_of):
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / "scans" / f"scan{number:02d}.nii.gz", number)
@@ -467,7 +450,7 @@ def test_a_campaign_may_be_in_the_folder_of_its_scans(
     assert [s.name for s in campaign.scans()] == ["scan00", "scan01", "scan02"]
 
 
-def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) -> None:
+def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path):
     data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
     other = tmp_path / "lab" / "d2"
     data_set(other, {"background": 0, "inner": 2}, lambda values: values // 2 * 2, first=5)
@@ -478,9 +461,7 @@ def test_a_class_that_a_data_set_does_not_name_is_unknown_in_it(tmp_path: Path) 
     assert campaign.scans()[2].drawn == ("core",)
 
 
-def test_a_label_of_other_structures_tells_nothing_of_the_classes(
-    tmp_path: Path, truth_of: Callable[..., Any]
-) -> None:
+def test_a_label_of_other_structures_tells_nothing_of_the_classes(tmp_path, truth_of):
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / f"scan{number:02d}.nii.gz", number)
@@ -501,9 +482,7 @@ def test_a_label_of_other_structures_tells_nothing_of_the_classes(
         ({"background": 0, "whole": [1, 2], "rest": [2, 3]}, [1, 3]),
     ],
 )
-def test_overlapping_classes_keep_their_values_in_any_order(
-    tmp_path: Path, labels: dict[str, Any], order: list[int]
-) -> None:
+def test_overlapping_classes_keep_their_values_in_any_order(tmp_path, labels, order):
     def change(values: np.ndarray) -> np.ndarray:
         return blank(values) if "rest" in labels else values
 
@@ -516,7 +495,7 @@ def test_overlapping_classes_keep_their_values_in_any_order(
     assert names.index("whole") < names.index("core" if "core" in labels else "rest")
 
 
-def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: Path) -> None:
+def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path):
     labels = {"background": 0, "whole": [1, 2], "core": 2}
     more = {"regions_class_order": [1, 2], "drawn": {"s0": ["whole"], "s1": ["core"]}}
     campaign = Campaign.create(tmp_path / "c", [data_set(tmp_path / "d", labels, **more)])
@@ -525,7 +504,7 @@ def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path: 
     assert set(np.unique(values)) == {3}  # its whole may be of the core or not
 
 
-def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path) -> None:
+def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path):
     labels = {"background": 0, "outer": 1, "inner": 2}
 
     def sparse(values: np.ndarray) -> np.ndarray:
@@ -540,7 +519,7 @@ def test_the_background_of_annotated_slices_is_known_in_an_export(tmp_path: Path
     assert np.all(values[~is_annotated] == 3)
 
 
-def test_values_of_a_lab_are_exported_without_gaps_and_not_cut_off(tmp_path: Path) -> None:
+def test_values_of_a_lab_are_exported_without_gaps_and_not_cut_off(tmp_path):
     labels = {"background": 0, "outer": 420, "inner": 550}
     table = np.array([0, 420, 550], np.uint16)
     folder = data_set(tmp_path / "d", labels, lambda values: table[values], known="slices")
@@ -556,7 +535,7 @@ def test_values_of_a_lab_are_exported_without_gaps_and_not_cut_off(tmp_path: Pat
     assert np.array_equal(np.where(values == 551, 0, values), table[truth])
 
 
-def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path) -> None:
+def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path):
     labels = {"background": 0, "outer": 1, "inner": 2}
     ct = data_set(tmp_path / "lab" / "ct", labels)
     data_set(tmp_path / "lab" / ".snapshot" / "ct", labels, first=7, channel_names={"0": "MR"})
@@ -574,7 +553,7 @@ def test_channels_are_named_only_where_all_data_sets_name_them_so(tmp_path: Path
     assert both.channels == later.channels == unnamed.channels == ()
 
 
-def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
+def test_a_second_label_of_a_scan_is_no_scan(tmp_path):
     lab = tmp_path / "lab"
     for number in range(2):
         write_scan(lab / f"s{number}.nii.gz", number, lab / f"s{number}_seg.nii.gz")
@@ -589,7 +568,7 @@ def test_a_second_label_of_a_scan_is_no_scan(tmp_path: Path) -> None:
     assert campaign.problems == [words]
 
 
-def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Path) -> None:
+def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path):
     data_set(tmp_path / "lab" / "d1", {"background": 0, "outer": 1, "inner": 2})
     other = data_set(tmp_path / "lab" / "d2", {"background": 0, "inner": 1, "outer": 2}, first=5)
     (other / "dataset.json").write_text("{")
@@ -599,7 +578,7 @@ def test_values_that_a_damaged_data_set_cannot_name_are_of_no_class(tmp_path: Pa
     assert "dataset.json cannot be used" in campaign.problems[0]
 
 
-def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path: Path) -> None:
+def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path):
     lab = tmp_path / "lab"
     lab.mkdir()
     write_scan(lab / "b.nii.gz", 1)
@@ -615,9 +594,7 @@ def test_a_scan_in_a_slicer_scene_is_told_and_not_taken(tmp_path: Path) -> None:
     ]
 
 
-def test_photographs_are_exported_with_a_thickness_that_other_programs_accept(
-    tmp_path: Path,
-) -> None:
+def test_photographs_are_exported_with_a_thickness_that_other_programs_accept(tmp_path):
     pixels = np.zeros((24, 32, 3), np.uint8)
     pixels[4:12, 6:20] = 200
     (tmp_path / "scans").mkdir()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from PIL import Image
-from pumit.campaign import Campaign
 from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due, thumbnail_of
 
 
-def test_thumbnail_shows_the_segments_as_they_are_now(
-    make_campaign: Callable[..., Campaign], truth_of: Callable
-) -> None:
+def test_thumbnail_shows_the_segments_as_they_are_now(make_campaign, truth_of):
     rows = [{"name": "outer", "color_rgb": [1, 0, 0]}, {"name": "inner", "color_rgb": [0, 0, 1]}]
     campaign = make_campaign(2, classes=rows)
     scan = campaign.scans()[0]

@@ -89,9 +89,7 @@ def accept_next(campaign: Campaign, truth_of: Callable, count: int) -> None:
         campaign.accept(scan, truth_of(scan), clicks=1)
 
 
-def test_only_what_people_labelled_trains_or_validates(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+def test_only_what_people_labelled_trains_or_validates(make_campaign, truth_of, fake_run):
     campaign = make_campaign(12, 4, settings=SETTINGS)
     predicted = campaign.scans()[-1]
     campaign.set_prediction(predicted, number=0, word="good", expected={"outer": 0.99})
@@ -106,8 +104,8 @@ def test_only_what_people_labelled_trains_or_validates(
 
 
 def test_model_is_used_only_if_it_is_better_on_the_fixed_patients(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+    make_campaign, truth_of, fake_run
+):
     campaign = make_campaign(16, 4, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8, 2: 0.85, 3: 0.84}
     train_round(campaign)
@@ -129,8 +127,8 @@ def test_model_is_used_only_if_it_is_better_on_the_fixed_patients(
 
 
 def test_labels_of_values_that_were_asked_about_train_by_their_classes(
-    make_folder: Callable, fake_run: dict[str, Any], tmp_path: Path
-) -> None:
+    make_folder, fake_run, tmp_path
+):
     lab = make_folder(4, 3)
     campaign = Campaign.create(tmp_path / "c", [lab], ["outer"], settings=SETTINGS)
     campaign.remember_name("2", None)
@@ -144,9 +142,7 @@ def test_labels_of_values_that_were_asked_about_train_by_their_classes(
         assert (case["drawn"], case["known"]) == ("all", "all")  # its file had no names
 
 
-def test_training_that_was_stopped_is_continued_as_the_same_round(
-    make_campaign: Callable, fake_run: dict[str, Any]
-) -> None:
+def test_training_that_was_stopped_is_continued_as_the_same_round(make_campaign, fake_run):
     campaign = make_campaign(6, 4, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8}
     fake_run["error"] = RunStopped("Stopped.")
@@ -165,8 +161,8 @@ def test_training_that_was_stopped_is_continued_as_the_same_round(
     ],
 )
 def test_training_that_fails_says_why_and_is_not_begun_again_by_itself(
-    make_campaign: Callable, fake_run: dict[str, Any], error: Exception, sentence: str
-) -> None:
+    make_campaign, fake_run, error, sentence
+):
     campaign = make_campaign(6, 4, settings=SETTINGS)
     if isinstance(error, TrainingError):  # it knows a scan by its identifier
         error = TrainingError(str(error).replace("scan01", campaign.scans()[1].id))
@@ -180,9 +176,8 @@ def test_training_that_fails_says_why_and_is_not_begun_again_by_itself(
 
 
 def test_acceptance_that_is_undone_during_the_training_does_not_end_it(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    make_campaign, truth_of, fake_run, monkeypatch
+):
     campaign = make_campaign(6, 4, settings=SETTINGS)
     first, second = campaign.scans()[4:]
     campaign.accept(first, truth_of(first))
@@ -195,9 +190,7 @@ def test_acceptance_that_is_undone_during_the_training_does_not_end_it(
         judge(campaign, model, [campaign.scan(first), second])
 
 
-def test_second_computer_does_not_train_at_once(
-    make_campaign: Callable, fake_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_computer_does_not_train_at_once(make_campaign, fake_run, monkeypatch):
     campaign = make_campaign(6, 4, settings=SETTINGS)
     with ShareLock(campaign.folder / "training.lock"):
         assert campaign.at_work == "train"
@@ -210,9 +203,7 @@ def test_second_computer_does_not_train_at_once(
     assert not campaign.rounds
 
 
-def test_predicting_is_seen_by_others_and_done_once(
-    make_campaign: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predicting_is_seen_by_others_and_done_once(make_campaign, monkeypatch):
     campaign = make_campaign(6, 2, settings=CampaignSettings(first_model="known"))
     seen: list[tuple[str, str]] = []
 
@@ -229,8 +220,8 @@ def test_predicting_is_seen_by_others_and_done_once(
 
 
 def test_rough_figures_compare_both_models_on_a_patient_that_neither_has_seen(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+    make_campaign, truth_of, fake_run
+):
     campaign = make_campaign(7, 3, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8, 2: 0.9}
     first = train_round(campaign)
@@ -243,9 +234,7 @@ def test_rough_figures_compare_both_models_on_a_patient_that_neither_has_seen(
     assert (second.dice_before, second.dice) == (0.8, 0.9)
 
 
-def test_a_scan_that_is_gone_hinders_no_other(
-    make_campaign: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_that_is_gone_hinders_no_other(make_campaign, monkeypatch):
     campaign = make_campaign(4, settings=CampaignSettings(first_model="known"))
     gone, *others = campaign.scans()
     gone.path.unlink()
@@ -264,9 +253,7 @@ def test_a_scan_that_is_gone_hinders_no_other(
     assert gone.id not in [s.id for s in campaign.scans_to_predict()]
 
 
-def test_rough_figures_turn_down_only_what_is_clearly_worse(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+def test_rough_figures_turn_down_only_what_is_clearly_worse(make_campaign, truth_of, fake_run):
     campaign = make_campaign(6, 3, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8, 2: 0.78, 3: 0.6}
     assert train_round(campaign).is_used
@@ -276,9 +263,7 @@ def test_rough_figures_turn_down_only_what_is_clearly_worse(
     assert not train_round(campaign).is_used
 
 
-def test_rough_figures_are_of_a_patient_that_no_model_has_seen(
-    make_campaign: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+def test_rough_figures_are_of_a_patient_that_no_model_has_seen(make_campaign, truth_of, fake_run):
     campaign = make_campaign(7, 3, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8, 2: 0.9, 3: 0.9, 4: 0.9}
     rounds = [train_round(campaign)]
@@ -296,8 +281,8 @@ def test_rough_figures_are_of_a_patient_that_no_model_has_seen(
 
 
 def test_patients_that_a_model_has_seen_are_not_kept_for_validation(
-    make_campaign: Callable, make_folder: Callable, truth_of: Callable, fake_run: dict[str, Any]
-) -> None:
+    make_campaign, make_folder, truth_of, fake_run
+):
     campaign = make_campaign(6, 6, settings=SETTINGS)
     fake_run["dice"] = {1: 0.8}
     first = train_round(campaign)
@@ -309,7 +294,7 @@ def test_patients_that_a_model_has_seen_are_not_kept_for_validation(
 
 
 @pytest.mark.slow
-def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -> None:
+def test_a_round_and_its_predictions(make_campaign, tiny_plan):
     campaign = make_campaign(12, 4, settings=SETTINGS)
     one = train_round(campaign, device="cpu")
     assert one.dice is not None
@@ -333,7 +318,7 @@ def test_a_round_and_its_predictions(make_campaign: Callable, tiny_plan: None) -
     assert campaign.next_scan("uncertain") is not None
 
 
-def test_round_of_a_later_version_is_read(make_campaign: Callable) -> None:
+def test_round_of_a_later_version_is_read(make_campaign):
     campaign = make_campaign(1)
     campaign.save_round(TrainingRound(1, "finished", trained=("a",)))
     campaign._change(lambda c: {**c, "rounds": [{**c["rounds"][0], "unheard_of": 1}]})
@@ -341,9 +326,7 @@ def test_round_of_a_later_version_is_read(make_campaign: Callable) -> None:
 
 
 @pytest.mark.slow
-def test_killed_training_is_continued_where_it_was_saved(
-    make_campaign: Callable, tiny_plan: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_training_is_continued_where_it_was_saved(make_campaign, tiny_plan, monkeypatch):
     campaign = make_campaign(6, 4, settings=SETTINGS)
     # 1. A round that is planned and was not trained: long, and saved after every step.
     with monkeypatch.context() as patch:

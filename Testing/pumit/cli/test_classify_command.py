@@ -43,16 +43,14 @@ def model(tmp_path: Path) -> Path:
     return folder / "made.safetensors"
 
 
-def test_a_scan_gets_a_line(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
+def test_a_scan_gets_a_line(run, scan, model, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     ran = run("predict", scan, "--model", model)
     assert ran.out == "scan.nii.gz: sick (88.1%), healthy (11.9%)\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_scans_become_rows_of_a_table_or_json(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_scans_become_rows_of_a_table_or_json(run, scan, model, tmp_path):
     folder, out = tmp_path / "scans", tmp_path / "answers.csv"
     folder.mkdir()
     for name in ("b.nii.gz", "a.nii.gz"):
@@ -72,9 +70,7 @@ def test_scans_become_rows_of_a_table_or_json(
     assert sum(row["probabilities"].values()) == pytest.approx(1)
 
 
-def test_scans_of_one_name_and_series_of_one_folder_are_told_apart(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_scans_of_one_name_and_series_of_one_folder_are_told_apart(run, scan, model, tmp_path):
     for patient in ("p1", "p2"):
         (tmp_path / "set" / patient).mkdir(parents=True)
         (tmp_path / "set" / patient / "image.nii.gz").write_bytes(scan.read_bytes())
@@ -87,9 +83,7 @@ def test_scans_of_one_name_and_series_of_one_folder_are_told_apart(
     assert {row["class"] for row in rows} == {"sick"}
 
 
-def test_one_bad_scan_of_many_costs_no_other(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_one_bad_scan_of_many_costs_no_other(run, scan, model, tmp_path):
     bad, out = tmp_path / "bad.nii.gz", tmp_path / "answers.csv"
     bad.write_bytes(b"nothing")
     ran = run("predict", bad, scan, "--model", model, "-o", out, status=2)
@@ -101,9 +95,7 @@ def test_one_bad_scan_of_many_costs_no_other(
     assert (rows[1]["class"], rows[1]["error"]) == ("sick", "")
 
 
-def test_bad_input_ends_in_one_line(
-    refused: Any, scan: Path, model: Path, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+def test_bad_input_ends_in_one_line(refused, scan, model, tmp_path, tiny_checkpoint):
     assert ".csv or .json" in refused("predict", scan, "--model", model, "-o", "labels.nii.gz")
     assert ".csv or .json" in refused("predict", scan, "--model", model, "-o", tmp_path)
     gone = tmp_path / "absent" / "a.csv"

@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,16 +35,14 @@ def sha256(path: Path) -> str:
     ("result", "stem"),
     [("a.nii.gz", "a"), ("a.b.seg.nrrd", "a.b"), ("a.rtstruct.dcm", "a"), ("A.DCM", "A")],
 )
-def test_companions_bear_the_name_of_their_result(tmp_path: Path, result: str, stem: str) -> None:
+def test_companions_bear_the_name_of_their_result(tmp_path, result, stem):
     both = Companions("csv", has_manifest=True)
     assert both.statistics_path(tmp_path / result) == tmp_path / f"{stem}.statistics.csv"
     assert both.manifest_path(tmp_path / result) == tmp_path / f"{stem}.manifest.json"
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_click_tells_figures_and_origin(
-    run: Any, scan: Path, inside: str, tmp_path: Path
-) -> None:
+def test_a_click_tells_figures_and_origin(run, scan, inside, tmp_path):
     series, folder = tmp_path / PATIENT, tmp_path / "out"
     folder.mkdir()
     volume = write_dicom_series(
@@ -83,9 +80,7 @@ def test_a_click_tells_figures_and_origin(
 
 
 @pytest.mark.slow
-def test_many_scans_get_theirs_and_are_done_when_all_is_there(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_many_scans_get_theirs_and_are_done_when_all_is_there(run, scan, model, tmp_path):
     scans, out = tmp_path / "scans", tmp_path / "out"
     scans.mkdir()
     for name in ("a", "b"):
@@ -110,7 +105,7 @@ def test_many_scans_get_theirs_and_are_done_when_all_is_there(
     assert (out / "a.manifest.json").read_text() == before
 
 
-def test_hash_of_voxels_tells_values_and_grid_apart() -> None:
+def test_hash_of_voxels_tells_values_and_grid_apart():
     array = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     plain = voxels_sha256(Volume(array))
     assert plain == voxels_sha256(Volume(array.astype(">i2")))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pydicom
@@ -53,7 +51,7 @@ def balls(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("balls")
-def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
+def test_demo_runs_again_over_its_own_results(run, tmp_path):
     earlier = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
     write_dicom_series(earlier, tmp_path / "scan", patient_id="PUMIT-DEMO")
     (tmp_path / "mask.nii.gz").write_text("earlier")
@@ -77,12 +75,12 @@ def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
     assert set(np.unique(mask)) == {0, 1, 2, 3, 4}
 
 
-def test_demo_without_a_model_writes_nothing(refused: Any, tmp_path: Path) -> None:
+def test_demo_without_a_model_writes_nothing(refused, tmp_path):
     assert "Unknown model" in refused("demo", "--output", tmp_path / "new", "--model", "none")
 
 
 @pytest.mark.usefixtures("balls")
-def test_demo_below_a_file_is_one_line(refused: Any, tmp_path: Path) -> None:
+def test_demo_below_a_file_is_one_line(refused, tmp_path):
     (tmp_path / "file").write_text("")
     assert "Cannot make the folder" in refused("demo", "--output", tmp_path / "file" / "below")
     assert "Cannot make the folder" in refused("demo", "--output", tmp_path / "file")
@@ -90,7 +88,7 @@ def test_demo_below_a_file_is_one_line(refused: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("balls")
 @pytest.mark.parametrize("kind", ["text", "folder", "patient", "file"])
-def test_demo_never_removes_what_it_did_not_make(refused: Any, tmp_path: Path, kind: str) -> None:
+def test_demo_never_removes_what_it_did_not_make(refused, tmp_path, kind):
     """A user may have a folder `scan` of one's own where the results go."""
     series = tmp_path / "scan"
     if kind == "file":
@@ -107,7 +105,7 @@ def test_demo_never_removes_what_it_did_not_make(refused: Any, tmp_path: Path, k
     assert "not from a demonstration" in refused("demo", "--output", tmp_path)
 
 
-def test_one_foreign_file_keeps_an_earlier_scan(tmp_path: Path) -> None:
+def test_one_foreign_file_keeps_an_earlier_scan(tmp_path):
     volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
     write_dicom_series(volume, tmp_path / "scan", patient_id="PUMIT-DEMO")
     (tmp_path / "scan" / "notes.txt").write_text("mine")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import SimpleITK
@@ -25,7 +24,7 @@ def cases(scan: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("bright")
-def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> None:
+def test_rows_and_means_are_written(run, cases, tmp_path):
     out = tmp_path / "result.json"
     run("evaluate", cases, "--clicks", "2", "-o", out)
     result = json.loads(out.read_text())
@@ -42,7 +41,7 @@ def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("bright")
-def test_tables_name_groups_sizes_and_the_worst(run: Any, cases: Path, tmp_path: Path) -> None:
+def test_tables_name_groups_sizes_and_the_worst(run, cases, tmp_path):
     out = tmp_path / "result.md"
     ran = run("evaluate", cases, "--gestures", "--worst", "1", "-o", out)
     assert out.read_text() == ran.out
@@ -57,7 +56,7 @@ def test_tables_name_groups_sizes_and_the_worst(run: Any, cases: Path, tmp_path:
 
 
 @pytest.mark.usefixtures("bright")
-def test_the_worst_are_drawn(run: Any, refused: Any, cases: Path, tmp_path: Path) -> None:
+def test_the_worst_are_drawn(run, refused, cases, tmp_path):
     folder = tmp_path / "new" / "pictures"
     run("evaluate", cases, "--clicks", "1", "--worst", "1", "--pictures", folder)
     (picture,) = folder.iterdir()
@@ -70,9 +69,7 @@ def test_the_worst_are_drawn(run: Any, refused: Any, cases: Path, tmp_path: Path
 
 
 @pytest.mark.usefixtures("bright")
-def test_bad_cases_are_one_line(
-    refused: Any, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_cases_are_one_line(refused, cases, tmp_path, monkeypatch):
     assert "no folder 'none'" in refused("evaluate", tmp_path / "none")
     assert "no folder 'image.nii.gz'" in refused("evaluate", cases / "case_a" / "image.nii.gz")
     assert "No case found" in refused("evaluate", cases, "--only", "nonsense")
@@ -91,9 +88,7 @@ def test_bad_cases_are_one_line(
 
 @pytest.mark.usefixtures("bright")
 @pytest.mark.parametrize("fault", ["label of another grid", "no image"])
-def test_a_bad_case_does_not_cost_the_others(
-    run: Any, cases: Path, tmp_path: Path, fault: str
-) -> None:
+def test_a_bad_case_does_not_cost_the_others(run, cases, tmp_path, fault):
     folder, out = cases / "case_a", tmp_path / "x.json"
     if fault == "no image":
         (folder / "image.nii.gz").unlink()
@@ -108,14 +103,14 @@ def test_a_bad_case_does_not_cost_the_others(
 
 
 @pytest.mark.usefixtures("bright")
-def test_cases_without_a_large_target_are_one_line(refused: Any, cases: Path) -> None:
+def test_cases_without_a_large_target_are_one_line(refused, cases):
     for name in ("case_a", "case_b"):
         label = cases / name / "label.nii.gz"
         SimpleITK.WriteImage(SimpleITK.ReadImage(str(label)) * 0, str(label))
     assert "No case has a target" in refused("evaluate", cases)
 
 
-def test_a_report_replaces_no_scan(refused: Any, cases: Path) -> None:
+def test_a_report_replaces_no_scan(refused, cases):
     scan = cases / "case_a" / "image.nii.gz"
     label = cases / "case_a" / "label.nii.gz"
     before = scan.read_bytes()

@@ -50,7 +50,7 @@ def rows_of(run: Any, *options: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ran.out.splitlines()[:-1]]
 
 
-def test_rows_are_written_in_millimetres(run: Any, folders: Any, tmp_path: Path) -> None:
+def test_rows_are_written_in_millimetres(run, folders, tmp_path):
     ran = run("evaluate", *folders, "-o", tmp_path / "rows.json")
     result = json.loads((tmp_path / "rows.json").read_text())
     rows = {(row["case"], row["label"]): row for row in result["rows"]}
@@ -63,9 +63,7 @@ def test_rows_are_written_in_millimetres(run: Any, folders: Any, tmp_path: Path)
     assert ran.out.splitlines()[-1].startswith("mean")
 
 
-def test_predictions_of_nnunets_images_belong_to_the_labels_of_their_cases(
-    run: Any, folders: Any, tmp_path: Path
-) -> None:
+def test_predictions_of_nnunets_images_belong_to_the_labels_of_their_cases(run, folders, tmp_path):
     for file in (tmp_path / "predictions").iterdir():
         file.rename(file.with_name(file.name.replace(".", "_0000.", 1)))
     run("evaluate", *folders, "-o", tmp_path / "rows.json")
@@ -73,7 +71,7 @@ def test_predictions_of_nnunets_images_belong_to_the_labels_of_their_cases(
     assert {row["case"] for row in rows} == {"a", "b"}
 
 
-def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> None:
+def test_rows_are_written_as_a_table(run, folders, tmp_path):
     empty = labels()
     empty[empty == 2] = 0
     save(empty, tmp_path / "predictions" / "b.nii.gz")
@@ -83,7 +81,7 @@ def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> 
     assert rows[3]["hd_mm"] == ""
 
 
-def test_masks_of_photographs_are_compared(run: Any, tmp_path: Path) -> None:
+def test_masks_of_photographs_are_compared(run, tmp_path):
     for folder in ("predictions", "labels"):
         (tmp_path / folder).mkdir()
         image = SimpleITK.GetImageFromArray(labels()[2])
@@ -93,7 +91,7 @@ def test_masks_of_photographs_are_compared(run: Any, tmp_path: Path) -> None:
     assert "MAE 0.0000, AP at IoU 0.50 to 0.95 1.0000" in ran.out
 
 
-def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any) -> None:
+def test_cases_that_cannot_be_compared_are_one_line_each(run, folders):
     predictions, truths = folders[1], folders[3]
     save(labels(), predictions / "moved.nii.gz", origin=0.7)
     save(labels(), truths / "moved.nii.gz")
@@ -112,7 +110,7 @@ def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any)
     assert sorted(json.loads(ran.out.splitlines()[-1])["failed"]) == ["moved", "only", "torn"]
 
 
-def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
+def test_named_segments_are_matched_by_name(run, tmp_path):
     volume = Volume(labels(), SPACING)
     for folder, order in (("predictions", (2, 1)), ("labels", (1, 2))):
         names = {1: "liver", 2: "spleen"}
@@ -129,7 +127,7 @@ def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
     assert [(row["label"], row["dice"]) for row in rows] == [("liver", 1.0), ("spleen", 1.0)]
 
 
-def test_spellings_of_a_name_are_one_class(run: Any, tmp_path: Path) -> None:
+def test_spellings_of_a_name_are_one_class(run, tmp_path):
     """Slicer's colour tables and segmentations write one name differently."""
     predictions, truths = tmp_path / "predictions", tmp_path / "labels"
     save(labels(), predictions / "a.nii.gz")
@@ -148,7 +146,7 @@ def test_spellings_of_a_name_are_one_class(run: Any, tmp_path: Path) -> None:
     assert [(row["label"], row["dice"]) for row in rows] == [("tumour", 1), ("kidney_left", 1)]
 
 
-def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) -> None:
+def test_bad_folders_are_one_line(refused, folders, tmp_path):
     one, other = (next(Path(folder).iterdir()) for folder in folders[1::2])
     assert "give another name" in refused(
         "evaluate", "--predictions", one, "--labels", other, "-o", other
@@ -175,9 +173,7 @@ def flipped(array: np.ndarray, path: Path) -> None:
     SimpleITK.WriteImage(image, str(path))
 
 
-def test_voxels_at_the_same_places_are_compared_however_they_are_stored(
-    run: Any, folders: Any
-) -> None:
+def test_voxels_at_the_same_places_are_compared_however_they_are_stored(run, folders):
     """As `pumit data` takes a label map for its scan."""
     predictions, truths = folders[1], folders[3]
     save(labels(), truths / "c.nii.gz")
@@ -186,7 +182,7 @@ def test_voxels_at_the_same_places_are_compared_however_they_are_stored(
     assert [(row["label"], row["dice"]) for row in rows] == [("1", 1.0), ("2", 1.0)]
 
 
-def test_hidden_files_and_pictures_beside_label_maps_are_no_cases(run: Any, folders: Any) -> None:
+def test_hidden_files_and_pictures_beside_label_maps_are_no_cases(run, folders):
     for folder in (folders[1], folders[3]):
         (folder / "._a.nii.gz").write_bytes(b"\0\5\26\7")
     for name in ("a.png", "overview.png"):
@@ -194,9 +190,7 @@ def test_hidden_files_and_pictures_beside_label_maps_are_no_cases(run: Any, fold
     assert run("evaluate", *folders).err == ""
 
 
-def test_dicom_images_beside_label_maps_are_no_cases(
-    run: Any, refused: Any, folders: Any, tmp_path: Path
-) -> None:
+def test_dicom_images_beside_label_maps_are_no_cases(run, refused, folders, tmp_path):
     series = tmp_path / "series"
     write_dicom_series(Volume(labels().astype(np.int16), SPACING), series)
     slices = sorted(series.iterdir())
@@ -212,7 +206,7 @@ def test_dicom_images_beside_label_maps_are_no_cases(
     assert "labels holds no labels" in refused("evaluate", *folders).replace("'", "")
 
 
-def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any) -> None:
+def test_two_files_are_compared_whatever_they_are_called(run, folders):
     pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", folders[3] / "b.nrrd")
     ran = run("evaluate", *pair, "--nsd", 0.5, "--places", 9, "--json")
     first, second, last = (json.loads(line) for line in ran.out.splitlines())
@@ -229,7 +223,7 @@ def test_two_files_are_compared_whatever_they_are_called(run: Any, folders: Any)
     assert {place["label"] for place in places} == {"1"}
 
 
-def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_path: Path) -> None:
+def test_one_file_and_a_folder_are_not_compared(refused, folders, tmp_path):
     line = refused("evaluate", "--predictions", folders[1] / "a.nii.gz", *folders[2:])
     assert "a.nii.gz is a file and labels a folder; give two files or two folders" in line
     line = refused("evaluate", *folders[:3], folders[3] / "a.nrrd")
@@ -240,9 +234,7 @@ def test_one_file_and_a_folder_are_not_compared(refused: Any, folders: Any, tmp_
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
 
 
-def test_labels_without_a_common_class_are_remarked(
-    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_labels_without_a_common_class_are_remarked(run, tmp_path, caplog):
     save(labels(), tmp_path / "true.nii.gz")
     save(labels() // 2 * 255, tmp_path / "binary.nii.gz")
     run(
@@ -276,9 +268,7 @@ def dicom(tmp_path: Path) -> tuple[Volume, Any]:
 
 @pytest.mark.parametrize("suffix", [".dcm", ".labelmap.dcm", ".rtstruct.dcm"])
 @pytest.mark.parametrize("other", [".seg.nrrd", ".nii.gz"])
-def test_dicom_labels_are_compared_on_the_grid_of_a_label_map(
-    run: Any, dicom: Any, tmp_path: Path, suffix: str, other: str
-) -> None:
+def test_dicom_labels_are_compared_on_the_grid_of_a_label_map(run, dicom, tmp_path, suffix, other):
     _, save_labels = dicom
     shifted = save_labels(tmp_path / "one" / f"a{suffix}", labels(1))
     save_labels(tmp_path / "two" / f"a{other}", labels())
@@ -289,9 +279,7 @@ def test_dicom_labels_are_compared_on_the_grid_of_a_label_map(
         assert [row["label"] for row in rows] == ["x", "y"]
 
 
-def test_dicom_labels_on_both_sides_need_their_scan(
-    run: Any, refused: Any, dicom: Any, tmp_path: Path
-) -> None:
+def test_dicom_labels_on_both_sides_need_their_scan(run, refused, dicom, tmp_path):
     _, save_labels = dicom
     for case, shift in (("a", 1), ("b", 0)):
         save_labels(tmp_path / "one" / f"{case}.dcm", labels(shift))
@@ -305,7 +293,7 @@ def test_dicom_labels_on_both_sides_need_their_scan(
     assert "--scan is for a comparison" in refused("evaluate", tmp_path, "--scan", tmp_path)
 
 
-def test_label_maps_need_no_scan_of_a_folder(run: Any, dicom: Any, folders: Any) -> None:
+def test_label_maps_need_no_scan_of_a_folder(run, dicom, folders):
     """As some cases are label maps, and others DICOM."""
     _, save_labels = dicom
     scans = folders[1].parent / "scans"
@@ -316,9 +304,7 @@ def test_label_maps_need_no_scan_of_a_folder(run: Any, dicom: Any, folders: Any)
     assert [row["case"] for row in rows] == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_dicom_labels_outside_of_the_other_grid_are_refused(
-    run: Any, refused: Any, dicom: Any, tmp_path: Path
-) -> None:
+def test_dicom_labels_outside_of_the_other_grid_are_refused(run, refused, dicom, tmp_path):
     scan, save_labels = dicom
     whole = save_labels(tmp_path / "whole.dcm", labels())
     inside = labels()[:3]
@@ -333,13 +319,13 @@ def test_dicom_labels_outside_of_the_other_grid_are_refused(
     assert [row["label"] for row in rows] == ["x", "y"]
 
 
-def test_a_label_map_is_taken_before_the_same_in_dicom(run: Any, dicom: Any, folders: Any) -> None:
+def test_a_label_map_is_taken_before_the_same_in_dicom(run, dicom, folders):
     _, save_labels = dicom
     save_labels(folders[1] / "a.dcm", labels())
     assert len(rows_of(run, *folders)) == 4
 
 
-def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_path: Path) -> None:
+def test_the_ignore_label_of_a_data_set_is_no_class(run, folders, tmp_path):
     unknown = labels()
     unknown[labels(1) != labels()] = 5  # all errors are where the truth is unknown
     save(unknown, tmp_path / "labels" / "a.nrrd")
@@ -352,9 +338,7 @@ def test_the_ignore_label_of_a_data_set_is_no_class(run: Any, folders: Any, tmp_
         ]
 
 
-def test_a_damaged_data_set_beside_the_labels_stops_nothing(
-    run: Any, folders: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_data_set_beside_the_labels_stops_nothing(run, folders, tmp_path, caplog):
     (tmp_path / "dataset.json").write_text('{"labels": {"background": 0,')
     assert len(rows_of(run, *folders)) == 4
     assert "value to ignore, it is scored as a class: Cannot read dataset.json" in caplog.text
@@ -362,9 +346,7 @@ def test_a_damaged_data_set_beside_the_labels_stops_nothing(
 
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("names_it_too", [False, True])
-def test_a_segment_of_unknown_voxels_is_no_class(
-    tmp_path: Path, overlaps: bool, names_it_too: bool
-) -> None:
+def test_a_segment_of_unknown_voxels_is_no_class(tmp_path, overlaps, names_it_too):
     volume, unknown = Volume(labels(), SPACING), labels(1) != labels()
     for name, array in (("predicted", labels(1)), ("true", labels())):
         segments = [Segment("x", (array == 1) & ~(unknown & (name == "true" and not overlaps)))]
@@ -378,9 +360,7 @@ def test_a_segment_of_unknown_voxels_is_no_class(
     assert (row.label, dice(row.prediction, row.truth)) == ("x", 1.0)
 
 
-def test_segmentations_that_are_cropped_to_their_segments_are_compared(
-    run: Any, tmp_path: Path
-) -> None:
+def test_segmentations_that_are_cropped_to_their_segments_are_compared(run, tmp_path):
     """As Slicer saves them: each cut to what is drawn in it."""
     for name, shift, part in (
         ("predictions", 1, (slice(0, 5), slice(1, 12))),
@@ -398,9 +378,7 @@ def test_segmentations_that_are_cropped_to_their_segments_are_compared(
     assert [row["dice"] for row in rows] == [pytest.approx(0.8), 1.0]
 
 
-def test_labels_that_are_unreviewed_are_no_reference(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_labels_that_are_unreviewed_are_no_reference(tmp_path, caplog):
     volume = Volume(labels(), SPACING)
     for name in ("prediction", "truth"):
         segments = (Segment("x", labels() == 1),)

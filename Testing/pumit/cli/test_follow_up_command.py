@@ -6,7 +6,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,7 @@ def registered(compared: tuple[Path, Any]) -> tuple[str | Path, ...]:
 
 
 @pytest.mark.slow
-def test_lesions_are_answered_at_the_next_date(
-    run: Run, sample: Path, registered: Sequence[Any], tmp_path: Path
-) -> None:
+def test_lesions_are_answered_at_the_next_date(run, sample, registered, tmp_path):
     truth = read_labels(sample / "later.seg.nrrd", Volume.read(sample / "later.nii.gz"))
     new = next(s for s in truth.segments if s.name == "Lesion new")
     middle = np.argwhere(truth.mask(new)).mean(axis=0)
@@ -83,7 +81,7 @@ def test_lesions_are_answered_at_the_next_date(
     assert {s.name for s in found.segments} == names | {"New lesion"}
 
 
-def test_masks_of_both_dates_are_compared_as_json(compared: tuple[Path, Any]) -> None:
+def test_masks_of_both_dates_are_compared_as_json(compared):
     folder, facts = compared
     changes = {row["lesion"]: row["change"] for row in facts["lesions"]}
     assert changes["Lesion grown"] == "grown"
@@ -93,7 +91,7 @@ def test_masks_of_both_dates_are_compared_as_json(compared: tuple[Path, Any]) ->
     assert not (folder / "later.seg.nrrd").exists()
 
 
-def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_path: Path) -> None:
+def test_a_poor_registration_is_shown_and_not_used(run, sample, tmp_path):
     transform = SimpleITK.TranslationTransform(3, (20.0, 30.0, -160.0))
     SimpleITK.WriteTransform(transform, str(tmp_path / "wrong.tfm"))
     ran = run("follow-up", *scans(sample), "--registration", tmp_path / "wrong.tfm",
@@ -105,9 +103,7 @@ def test_a_poor_registration_is_shown_and_not_used(run: Run, sample: Path, tmp_p
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_two_patients_are_not_compared(
-    refused: Run, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_patients_are_not_compared(refused, run, tmp_path, caplog):
     array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
     array[3:9, 6:26, 6:26] += 400
     volume = Volume(array, (4.0, 3.0, 3.0))
@@ -164,7 +160,7 @@ def _grid(folder: Path) -> Any:
     return image
 
 
-def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_followed_is_one_line(refused, sample, tmp_path):
     earlier, mask, later = scans(sample)
     assert "give a .tfm file" in refused(
         "follow-up", earlier, mask, later, "-o", tmp_path / "r", "--registration", earlier
@@ -179,9 +175,7 @@ def test_what_cannot_be_followed_is_one_line(refused: Run, sample: Path, tmp_pat
 
 
 @pytest.mark.usefixtures("blank_pictures")
-def test_a_corrected_result_is_compared_and_kept(
-    run: Run, sample: Path, compared: Any, registered: Sequence[Any], tmp_path: Path
-) -> None:
+def test_a_corrected_result_is_compared_and_kept(run, sample, compared, registered, tmp_path):
     corrected = tmp_path / "later.seg.nrrd"
     shutil.copy(sample / "later.seg.nrrd", corrected)
     command = ("follow-up", *scans(sample), *registered, "-o", tmp_path, "--later-mask")
@@ -200,9 +194,7 @@ def test_a_corrected_result_is_compared_and_kept(
 @pytest.mark.parametrize(
     ("stem", "end", "numbers"), [("met", "", (2, 3)), ("m" * 58, " (2)", (3, 4))]
 )
-def test_lesions_of_one_name_stay_apart(
-    run: Run, tmp_path: Path, stem: str, end: str, numbers: tuple[int, int]
-) -> None:
+def test_lesions_of_one_name_stay_apart(run, tmp_path, stem, end, numbers):
     array = np.random.default_rng(0).normal(0, 50, (12, 32, 32)).astype(np.int16)
     array[3:9, 6:26, 6:26] += 400
     volume = Volume(array, (4.0, 3.0, 3.0))

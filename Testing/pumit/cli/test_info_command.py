@@ -26,7 +26,7 @@ def turned(tmp_path: Path) -> Path:
     return path
 
 
-def test_facts_are_those_of_the_file_in_json_and_in_lines(run: Any, turned: Path) -> None:
+def test_facts_are_those_of_the_file_in_json_and_in_lines(run, turned):
     facts = json.loads(run("info", turned, "--json").out)
     assert facts["voxels"] == [8, 6, 4]
     assert facts["spacing_mm"] == [0.5, 1.0, 3.0]
@@ -44,11 +44,11 @@ def test_facts_are_those_of_the_file_in_json_and_in_lines(run: Any, turned: Path
     assert all(words in told for words in ("8 x 6 x 4 voxels", "--voxel=3,2,1", "not stated"))
 
 
-def test_what_is_no_scan_is_one_line(refused: Any, tmp_path: Path) -> None:
+def test_what_is_no_scan_is_one_line(refused, tmp_path):
     assert "pumit info: " in refused("info", tmp_path / "none.nii.gz")
 
 
-def test_a_picture_has_pixels_and_no_slices(run: Any, tmp_path: Path) -> None:
+def test_a_picture_has_pixels_and_no_slices(run, tmp_path):
     Image.fromarray(np.arange(20, dtype=np.uint8).reshape(4, 5)).save(tmp_path / "photo.png")
     told = run("info", tmp_path / "photo.png").out
     assert "5 x 4 pixels (columns, rows)\n" in told
@@ -74,15 +74,13 @@ def stated(run: Any, scan: Path) -> tuple[bool, bool]:
 @pytest.mark.parametrize(
     ("shape", "suffix"), [((4, 5), "nrrd"), ((4, 5), "mha"), ((3, 4, 5), "nii")]
 )
-def test_voxels_of_a_millimetre_are_stated(
-    run: Any, tmp_path: Path, shape: tuple[int, ...], suffix: str
-) -> None:
+def test_voxels_of_a_millimetre_are_stated(run, tmp_path, shape, suffix):
     path = tmp_path / f"scan.{suffix}"
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.zeros(shape, dtype=np.uint8)), str(path))
     assert stated(run, path) == (True, True)
 
 
-def test_a_volume_without_a_spacing_states_none(run: Any, tmp_path: Path) -> None:
+def test_a_volume_without_a_spacing_states_none(run, tmp_path):
     head = b"NRRD0004\ntype: uint8\ndimension: 3\nsizes: 2 2 2\nencoding: raw\n\n"
     (tmp_path / "scan.nrrd").write_bytes(head + bytes(8))
     assert stated(run, tmp_path / "scan.nrrd") == (False, True)
@@ -98,13 +96,7 @@ def test_a_volume_without_a_spacing_states_none(run: Any, tmp_path: Path) -> Non
         (3, (0.0, 0.0, 0.0), (1.0, 1.0)),
     ],
 )
-def test_a_dicom_scan_states_what_its_header_does(
-    run: Any,
-    tmp_path: Path,
-    frames: int,
-    place: tuple[float, ...] | None,
-    spacing: tuple[float, float] | None,
-) -> None:
+def test_a_dicom_scan_states_what_its_header_does(run, tmp_path, frames, place, spacing):
     ds = dicom_slice(np.zeros((4, 6), np.uint16), place, pixel_spacing=spacing)
     if frames > 1:
         ds.NumberOfFrames, ds.SliceThickness = frames, 2.0
@@ -114,9 +106,7 @@ def test_a_dicom_scan_states_what_its_header_does(
 
 
 @pytest.mark.parametrize("spacing_mm", [0.02, 0.0005])
-def test_place_to_click_in_a_micro_ct_is_its_middle(
-    run: Any, tmp_path: Path, spacing_mm: float
-) -> None:
+def test_place_to_click_in_a_micro_ct_is_its_middle(run, tmp_path, spacing_mm):
     image = SimpleITK.GetImageFromArray(np.zeros((9, 11, 13), dtype=np.uint8))
     image.SetSpacing([spacing_mm] * 3)
     image.SetOrigin((0.0217, 0.0321, -0.0423))
@@ -131,7 +121,7 @@ def test_place_to_click_in_a_micro_ct_is_its_middle(
     )
 
 
-def test_voxels_that_are_no_number_are_not_in_the_range(run: Any, tmp_path: Path) -> None:
+def test_voxels_that_are_no_number_are_not_in_the_range(run, tmp_path):
     array = np.arange(60.0, dtype=np.float32).reshape(3, 4, 5)
     array[0, 0, :2] = np.nan
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "scan.nrrd"))

@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(run: Any, command: str) -> None:
+def test_every_command_has_help(run, command):
     ran = run(command, "--help")
     assert ran.out.startswith(f"usage: pumit {command}")
     assert "--" in ran.out.split("options:")[1]
@@ -30,7 +30,7 @@ def test_every_command_has_help(run: Any, command: str) -> None:
     assert command != "segment" or "(auto)" in ran.out  # a default is told
 
 
-def test_version_is_the_packages(run: Any) -> None:
+def test_version_is_the_packages(run):
     assert run("--version").out == f"pumit {__version__}\n"
 
 
@@ -55,13 +55,13 @@ def test_version_is_the_packages(run: Any) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_arguments_end_in_one_line(refused: Any, arguments: list[str]) -> None:
+def test_wrong_arguments_end_in_one_line(refused, arguments):
     assert "--help" in refused(*arguments)
 
 
 def test_fault_of_ours_is_one_line_and_its_traceback_is_logged_on_request(
-    refused: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    refused, monkeypatch, caplog
+):
     def fail(*args: object) -> int:
         raise KeyError("secret")
 
@@ -82,9 +82,7 @@ def test_fault_of_ours_is_one_line_and_its_traceback_is_logged_on_request(
         (VolumeError("one\ntwo\n  three"), "pumit models: one two three\n"),
     ],
 )
-def test_errors_are_one_line(
-    refused: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
-) -> None:
+def test_errors_are_one_line(refused, monkeypatch, error, words):
     def fail(*args: object) -> int:
         raise error
 
@@ -92,7 +90,7 @@ def test_errors_are_one_line(
     assert words in refused("models", "list")
 
 
-def test_interruption_ends_quietly(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_ends_quietly(run, monkeypatch):
     def fail(*args: object) -> int:
         raise KeyboardInterrupt
 
@@ -101,7 +99,7 @@ def test_interruption_ends_quietly(run: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert ran.err.count("\n") == 1
 
 
-def test_a_reader_that_leaves_early_is_no_fault() -> None:
+def test_a_reader_that_leaves_early_is_no_fault():
     process = subprocess.Popen(
         [sys.executable, "-m", "pumit", "models", "list"],
         stdout=subprocess.PIPE,
@@ -116,7 +114,7 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
     process.stderr.close()
 
 
-def test_help_needs_no_torch() -> None:
+def test_help_needs_no_torch():
     code = (
         "import sys; from pumit.cli.main import main\n"
         "try: main(['segment', '--help'])\n"
@@ -145,15 +143,11 @@ def test_help_needs_no_torch() -> None:
         ([], []),
     ],
 )
-def test_values_that_begin_with_a_minus_stay_values(
-    given_arguments: list[str], expected: list[str]
-) -> None:
+def test_values_that_begin_with_a_minus_stay_values(given_arguments, expected):
     assert join_negative_values(given_arguments) == expected
 
 
-def test_talk_is_chosen_before_or_behind_the_command(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_talk_is_chosen_before_or_behind_the_command(run, monkeypatch):
     seen: list[tuple[bool, bool]] = []
 
     def models(args: Any) -> int:
@@ -174,7 +168,7 @@ def test_talk_is_chosen_before_or_behind_the_command(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_behind_a_pipe_is_one_line() -> None:
+def test_a_full_disk_behind_a_pipe_is_one_line():
     command = [sys.executable, "-m", "pumit", "models", "list"]
     with open("/dev/full", "w") as full:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -183,7 +177,7 @@ def test_a_full_disk_behind_a_pipe_is_one_line() -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_completion_knows_every_command(run: Any) -> None:
+def test_completion_knows_every_command(run):
     pytest.importorskip("shtab")
     script = run("--print-completion", "bash").out
     assert all(command in script for command in COMMANDS)
@@ -194,14 +188,12 @@ def test_completion_knows_every_command(run: Any) -> None:
     ("command", "recipe"),
     [("train", "nnformer_acdc"), ("pretrain", "mamba_mim"), ("compare", "compare_hippocampus")],
 )
-def test_help_names_the_recipes_of_its_command_only(run: Any, command: str, recipe: str) -> None:
+def test_help_names_the_recipes_of_its_command_only(run, command, recipe):
     named = set(re.findall(r"\w+", run(command, "--help").out))
     assert named & {"nnformer_acdc", "mamba_mim", "compare_hippocampus"} == {recipe}
 
 
-def test_a_name_in_brackets_is_no_markup_of_the_progress_bar(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_in_brackets_is_no_markup_of_the_progress_bar(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("PUMIT_QUIET", raising=False)
     with progress_bar(quiet=False) as step:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -39,7 +38,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("models")
-def test_list_shows_every_model_with_its_licence(run: Any) -> None:
+def test_list_shows_every_model_with_its_licence(run):
     ran = run("models", "list")
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines] == [*SHIPPED, "mine"]
@@ -49,11 +48,11 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[1] for line in lines] == kinds
 
 
-def test_only_the_action_is_required(refused: Any) -> None:
+def test_only_the_action_is_required(refused):
     assert "are required: action (" in refused("models")
 
 
-def test_verify_tells_whole_models_from_damaged_ones(run: Any, refused: Any, models: Path) -> None:
+def test_verify_tells_whole_models_from_damaged_ones(run, refused, models):
     assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
     assert "not on this machine" in refused("models", "verify", "mine")
     (models / "mine.safetensors").write_bytes(CONTENT)
@@ -63,15 +62,13 @@ def test_verify_tells_whole_models_from_damaged_ones(run: Any, refused: Any, mod
 
 
 @pytest.mark.usefixtures("models", "default_segmenter")
-def test_verify_of_all_passes_over_what_was_never_fetched(run: Any) -> None:
+def test_verify_of_all_passes_over_what_was_never_fetched(run):
     ran = run("models", "verify", "--json")
     states = {row["name"]: row["state"] for row in json.loads(ran.out)}
     assert states == {**dict.fromkeys(SHIPPED, "verified"), "mine": "to be fetched"}
 
 
-def test_fetch_without_a_network_is_one_line(
-    refused: Any, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_without_a_network_is_one_line(refused, models, monkeypatch):
     def get(*args: object, **kwargs: object) -> None:
         raise requests.ConnectionError("https://example.org refused")
 
@@ -92,7 +89,7 @@ def trained(tmp_path: Path, models: Path) -> Path:
     return path
 
 
-def test_the_user_s_own_are_listed_with_date_and_origin(run: Any, trained: Path) -> None:
+def test_the_user_s_own_are_listed_with_date_and_origin(run, trained):
     register(trained)
     line = run("models", "list").out.splitlines()[-1]
     assert re.search(r"^tokens .* here .*\(trained here, 20\d\d-\d\d-\d\d\)$", line)
@@ -101,7 +98,7 @@ def test_the_user_s_own_are_listed_with_date_and_origin(run: Any, trained: Path)
     assert "verified" in run("models", "verify", "tokens").out
 
 
-def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_path: Path) -> None:
+def test_a_model_is_exported_removed_and_imported(run, trained, tmp_path):
     target = tmp_path / "out.pumit.zip"
     ran = run("models", "export", trained, "-o", target)
     assert hashlib.sha256(target.read_bytes()).hexdigest() in ran.out
@@ -114,7 +111,7 @@ def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_p
     assert "(imported, " in run("models", "list").out.splitlines()[-1]
 
 
-def test_what_cannot_be_handed_on_is_one_line(refused: Any, trained: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_handed_on_is_one_line(refused, trained, tmp_path):
     assert "-o tokens.pumit.zip" in refused("models", "export", trained)
     assert "must end in" in refused("models", "export", trained, "-o", tmp_path / "x.zip")
     assert "models import NAME" in refused("models", "import")

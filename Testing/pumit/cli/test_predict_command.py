@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> Path:
     return save_model(folder / "bright.safetensors", plan=plan)
 
 
-def test_a_scan_is_labelled_on_its_own_grid(run: Any, scan: Path, model: Path) -> None:
+def test_a_scan_is_labelled_on_its_own_grid(run, scan, model):
     out = scan.with_name("labels.nii.gz")
     ran = run("predict", scan, "--model", model, "-o", out, "--json")
     image, labels = SimpleITK.ReadImage(str(scan)), SimpleITK.ReadImage(str(out))
@@ -40,7 +40,7 @@ def test_a_scan_is_labelled_on_its_own_grid(run: Any, scan: Path, model: Path) -
     assert row["model"] == "PUMIT bright"
 
 
-def test_a_box_limits_the_answer(run: Any, scan: Path, model: Path, inside: str) -> None:
+def test_a_box_limits_the_answer(run, scan, model, inside):
     out = scan.with_name("labels.nrrd")
     r, a, s = map(float, inside.split(","))
     box = f"{r - 5},{a - 5},{s - 5},{r + 5},{a + 5},{s + 5}"
@@ -51,8 +51,8 @@ def test_a_box_limits_the_answer(run: Any, scan: Path, model: Path, inside: str)
 
 
 def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(
-    refused: Any, scan: Path, model: Path, inside: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    refused, scan, model, inside, monkeypatch
+):
     def work(*_: Any, **__: Any) -> None:
         raise AssertionError("predicted first")
 
@@ -65,9 +65,7 @@ def test_a_scan_without_a_series_is_refused_as_dicom_before_the_work(
         assert words in refused("segment", scan, f"--point={inside}", "-o", out)
 
 
-def test_a_folder_of_scans_becomes_a_folder_of_labels(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_scans_becomes_a_folder_of_labels(run, scan, model, tmp_path):
     folder, out = tmp_path / "scans", tmp_path / "results"
     folder.mkdir()
     for name in ("b.nii.gz", "a.nii.gz"):
@@ -80,7 +78,7 @@ def test_a_folder_of_scans_becomes_a_folder_of_labels(
         assert Path(line.partition(" -> ")[2]).is_file(), line
 
 
-def test_a_scan_that_may_not_suit_the_model_is_told(run: Any, scan: Path, tmp_path: Path) -> None:
+def test_a_scan_that_may_not_suit_the_model_is_told(run, scan, tmp_path):
     plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
     model = save_model(tmp_path / "m.safetensors", plan=plan, expected_dice=[2.0, 2.0])
     folder, out = tmp_path / "scans", tmp_path / "results"
@@ -91,9 +89,7 @@ def test_a_scan_that_may_not_suit_the_model_is_told(run: Any, scan: Path, tmp_pa
     assert "m is less certain" in (out / "report.csv").read_text()
 
 
-def test_one_bad_scan_of_many_costs_no_other(
-    run: Any, scan: Path, model: Path, tmp_path: Path
-) -> None:
+def test_one_bad_scan_of_many_costs_no_other(run, scan, model, tmp_path):
     bad, out = tmp_path / "bad.nii.gz", tmp_path / "results"
     bad.write_bytes(b"nothing")
     ran = run("predict", bad, scan, "--model", model, "-o", out, status=2)
@@ -102,9 +98,7 @@ def test_one_bad_scan_of_many_costs_no_other(
     assert [p.name for p in out.glob("*.nii.gz")] == ["scan.nii.gz"]
 
 
-def test_a_scan_without_any_class_gives_an_empty_label_map(
-    run: Any, scan: Path, tmp_path: Path
-) -> None:
+def test_a_scan_without_any_class_gives_an_empty_label_map(run, scan, tmp_path):
     plan = {**PLAN, "intensity": {"method": "range", "source": [1e4, 2e4], "target": [0, 1]}}
     dark = save_model(tmp_path / "dark.safetensors", plan=plan)
     out = tmp_path / "out.nii.gz"
@@ -113,9 +107,7 @@ def test_a_scan_without_any_class_gives_an_empty_label_map(
     assert not SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out))).any()
 
 
-def test_bad_input_ends_in_one_line(
-    refused: Any, scan: Path, model: Path, tmp_path: Path, tiny_network: Any
-) -> None:
+def test_bad_input_ends_in_one_line(refused, scan, model, tmp_path, tiny_network):
     out = tmp_path / "out.nii.gz"
     assert "Name a model" in refused("predict", scan)
     assert "with -o" in refused("predict", scan, "--model", model)
@@ -135,8 +127,8 @@ def test_bad_input_ends_in_one_line(
 
 
 def test_links_keep_their_names_and_an_output_beside_the_folder_is_taken(
-    run: Any, scan: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, scan, model, tmp_path, monkeypatch
+):
     folder, there = tmp_path / "scans", tmp_path / "there"
     folder.mkdir()
     there.mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def tokenizer(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_is_written_next_to_the_output(run: Any, scan: Path, tokenizer: Path) -> None:
+def test_everything_is_written_next_to_the_output(run, scan, tokenizer):
     out = scan.with_name("back.nii.gz")
     ran = run("reconstruct", scan, "--model", tokenizer, "-o", out, "--json")
     image = SimpleITK.ReadImage(str(scan))
@@ -65,9 +64,7 @@ def written(path: Path, array: np.ndarray) -> Path:
     return path
 
 
-def test_odd_images_are_answered_or_refused_in_one_line(
-    run: Any, refused: Any, tmp_path: Path, tokenizer: Path
-) -> None:
+def test_odd_images_are_answered_or_refused_in_one_line(run, refused, tmp_path, tokenizer):
     rng = np.random.default_rng(0)
     out = tmp_path / "back.nii.gz"
     options = ("--model", tokenizer, "-o", out)
@@ -94,7 +91,7 @@ def test_odd_images_are_answered_or_refused_in_one_line(
     )
 
 
-def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -> None:
+def test_bad_input_ends_in_one_line(refused, scan, tokenizer):
     out = scan.with_name("back.nii.gz")
     assert "reconstructs nothing" in refused("reconstruct", scan, "--model", "default", "-o", out)
     gif = scan.with_name("x.gif")

@@ -1,16 +1,12 @@
 """`pumit sample` makes what the other commands take, and leaves folders with something alone."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 from pumit.volume import Volume
 
 
-def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run: Any, tmp_path: Path) -> None:
+def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run, tmp_path):
     ran = run("sample", "scan", tmp_path / "scan")
     volume = Volume.read(tmp_path / "scan")
     assert volume.source is not None
@@ -21,7 +17,7 @@ def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run: Any, tmp_path: 
     assert 80 < volume.array[d, h, w] < 160  # liver
 
 
-def test_a_labelled_set_is_read_as_one(run: Any, tmp_path: Path) -> None:
+def test_a_labelled_set_is_read_as_one(run, tmp_path):
     ran = run("sample", "labelled", tmp_path / "set", "--count", 2)
     assert ran.out.startswith("Next: pumit plan ")
     lines = [json.loads(line) for line in run("data", tmp_path / "set", "--json").out.splitlines()]
@@ -33,7 +29,7 @@ def test_a_labelled_set_is_read_as_one(run: Any, tmp_path: Path) -> None:
     assert (one.array != two.array).mean() > 0.5
 
 
-def test_a_folder_with_something_in_it_is_left_alone(refused: Any, tmp_path: Path) -> None:
+def test_a_folder_with_something_in_it_is_left_alone(refused, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "scan.nii").touch()
     assert "not an empty folder" in refused("sample", "labelled", tmp_path / "mine")

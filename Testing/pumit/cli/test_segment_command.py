@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pydicom
@@ -19,7 +18,6 @@ from pumit.cli.segment import parse_numbers, ras_to_lps
 from pumit.errors import PromptError
 from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
-from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 
 
@@ -29,9 +27,7 @@ def truth(scan: Path) -> np.ndarray:
 
 @pytest.mark.usefixtures("bright")
 @pytest.mark.parametrize("name", ["out.nii.gz", "out.mha", "out.seg.nrrd"])
-def test_a_click_writes_the_mask_on_the_scans_grid(
-    run: Any, scan: Path, inside: str, tmp_path: Path, name: str
-) -> None:
+def test_a_click_writes_the_mask_on_the_scans_grid(run, scan, inside, tmp_path, name):
     assert inside.startswith("-")
     ran = run("segment", scan, "--point", inside, "-o", tmp_path / name)
     assert ran.err == ""
@@ -48,9 +44,7 @@ def test_a_click_writes_the_mask_on_the_scans_grid(
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
-    run: Any, scan: Path, tmp_path: Path, inside: str
-) -> None:
+def test_a_dicom_series_gives_a_dicom_seg_that_references_it(run, scan, tmp_path, inside):
     volume = write_dicom_series(Volume.read(scan), tmp_path / "series")
     out = tmp_path / "out.dcm"
     arguments = ["--terminology", "left kidney", "--name", "My kidney"]
@@ -65,9 +59,7 @@ def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_time_point_is_chosen_or_the_first_one_named(
-    run: Any, refused: Any, scan: Path, inside: str, tmp_path: Path
-) -> None:
+def test_a_time_point_is_chosen_or_the_first_one_named(run, refused, scan, inside, tmp_path):
     image = SimpleITK.ReadImage(str(scan))
     later = SimpleITK.CyclicShift(image, [4, 0, 0])
     together, out = tmp_path / "times.nii.gz", tmp_path / "out.nii.gz"
@@ -85,14 +77,8 @@ def test_a_time_point_is_chosen_or_the_first_one_named(
 
 
 def test_another_answer_is_written(
-    run: Any,
-    refused: Any,
-    scan: Path,
-    inside: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    two_answers_segmenter: Segmenter,
-) -> None:
+    run, refused, scan, inside, tmp_path, monkeypatch, two_answers_segmenter
+):
     monkeypatch.setattr(
         "pumit.inference.interactive.segmenter.load_segmenter",
         lambda *a, **k: two_answers_segmenter,
@@ -121,7 +107,7 @@ def test_another_answer_is_written(
 
 
 @pytest.mark.usefixtures("bright")
-def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
+def test_json_is_one_valid_line(run, scan, inside, tmp_path):
     out = tmp_path / "out.nii.gz"
     picture = tmp_path / "picture.png"
     options = ["--terminology", "right kidney cyst", "--picture", picture, "--json"]
@@ -138,9 +124,7 @@ def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Pat
 
 @pytest.mark.usefixtures("bright")
 @pytest.mark.parametrize(("scale", "unit", "mm3"), [(0.02, "mm³", 1.0), (0.001, "µm³", 1e-9)])
-def test_size_in_a_micro_ct_is_not_nothing(
-    run: Any, scan: Path, tmp_path: Path, scale: float, unit: str, mm3: float
-) -> None:
+def test_size_in_a_micro_ct_is_not_nothing(run, scan, tmp_path, scale, unit, mm3):
     image = SimpleITK.ReadImage(str(scan))
     image.SetSpacing([scale * s for s in image.GetSpacing()])
     small, out = tmp_path / "micro.nrrd", tmp_path / "out.nrrd"
@@ -155,9 +139,7 @@ def test_size_in_a_micro_ct_is_not_nothing(
 
 
 @pytest.mark.usefixtures("bright")
-def test_places_to_check_lie_on_the_segments_border(
-    run: Any, scan: Path, inside: str, tmp_path: Path
-) -> None:
+def test_places_to_check_lie_on_the_segments_border(run, scan, inside, tmp_path):
     out = tmp_path / "out.nii.gz"
     ran = run("segment", scan, "--point", inside, "--check-here", "--json", "-o", out)
     places = json.loads(ran.out)["check_here"]
@@ -183,16 +165,14 @@ def test_places_to_check_lie_on_the_segments_border(
         ["--box", "10,6,2,38,34,10", "--frame", "IJK"],
     ],
 )
-def test_voxels_are_column_row_and_slice(
-    run: Any, scan: Path, tmp_path: Path, prompts: list[str]
-) -> None:
+def test_voxels_are_column_row_and_slice(run, scan, tmp_path, prompts):
     run("segment", scan, *prompts, "-o", tmp_path / "o.nii.gz")
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))) > 0
     assert dice(mask, truth(scan)) > 0.95
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path: Path) -> None:
+def test_a_pixel_of_a_picture_is_column_and_row(run, refused, tmp_path):
     array = np.zeros((40, 60), np.uint8)
     array[10:30, 30:55] = 200
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "photo.png"))
@@ -205,8 +185,8 @@ def test_a_pixel_of_a_picture_is_column_and_row(run: Any, refused: Any, tmp_path
 
 
 def test_every_kind_of_prompt_reaches_the_model(
-    run: Any, scan: Path, inside: str, outside: str, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+    run, scan, inside, outside, tmp_path, tiny_checkpoint
+):
     prompts = tmp_path / "prompts.json"
     lps = ras_to_lps([float(v) for v in inside.split(",")])
     prompts.write_text(json.dumps([{"kind": "point", "point_lps": lps}]))
@@ -247,8 +227,8 @@ def bad_prompts(scan: Path, inside: str, outside: str) -> list[tuple[list[str], 
 
 
 def test_unusable_prompts_and_options_are_one_line(
-    refused: Any, scan: Path, inside: str, outside: str, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+    refused, scan, inside, outside, tmp_path, tiny_checkpoint
+):
     click = ["--point", inside]
     for arguments, reason in (
         *bad_prompts(scan, inside, outside),
@@ -269,8 +249,8 @@ def test_unusable_prompts_and_options_are_one_line(
 
 
 def test_unusable_targets_are_found_before_the_scan_is_read(
-    refused: Any, scan: Path, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    refused, scan, inside, tmp_path, monkeypatch
+):
     def read(*args: object, **kwargs: object) -> Volume:
         raise AssertionError("the scan was read")
 
@@ -292,7 +272,7 @@ def test_unusable_targets_are_found_before_the_scan_is_read(
 
 
 @pytest.mark.usefixtures("bright")
-def test_a_result_replaces_no_scan(refused: Any, scan: Path, inside: str, tmp_path: Path) -> None:
+def test_a_result_replaces_no_scan(refused, scan, inside, tmp_path):
     series = tmp_path / "series"
     write_dicom_series(Volume.read(scan), series)
     link, out, slice_ = tmp_path / "link.nii.gz", tmp_path / "o.nii.gz", next(series.iterdir())
@@ -309,9 +289,7 @@ def test_a_result_replaces_no_scan(refused: Any, scan: Path, inside: str, tmp_pa
     assert (scan.read_bytes(), slice_.read_bytes()) == before
 
 
-def test_a_scan_that_is_missing_or_flat_is_one_line(
-    refused: Any, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+def test_a_scan_that_is_missing_or_flat_is_one_line(refused, tmp_path, tiny_checkpoint):
     out = tmp_path / "o.nii.gz"
     rest = ["--point", "-2,-2,2", "--model", tiny_checkpoint, "-o", out]
     assert "no file" in refused("segment", tmp_path / "none.nii.gz", *rest)
@@ -320,16 +298,14 @@ def test_a_scan_that_is_missing_or_flat_is_one_line(
     assert "same value (3)" in refused("segment", flat, *rest)
 
 
-def test_a_damaged_checkpoint_is_one_line(
-    refused: Any, scan: Path, inside: str, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+def test_a_damaged_checkpoint_is_one_line(refused, scan, inside, tmp_path, tiny_checkpoint):
     tiny_checkpoint.write_bytes(tiny_checkpoint.read_bytes()[:-500])
     out = tmp_path / "o.nii.gz"
     refused("segment", scan, "--point", inside, "--model", tiny_checkpoint, "-o", out)
 
 
 @given(st.text(max_size=30), st.integers(1, 6))
-def test_any_text_gives_numbers_or_a_prompt_error(text: str, count: int) -> None:
+def test_any_text_gives_numbers_or_a_prompt_error(text, count):
     try:
         values = parse_numbers(text, count, "--x")
     except PromptError as error:
@@ -342,15 +318,8 @@ def test_any_text_gives_numbers_or_a_prompt_error(text: str, count: int) -> None
 
 
 def test_a_first_point_that_finds_a_great_deal_says_so(
-    run: Any,
-    scan: Path,
-    inside: str,
-    outside: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bright: None,
-    bright_segmenter: Segmenter,
-) -> None:
+    run, scan, inside, outside, tmp_path, monkeypatch, bright, bright_segmenter
+):
     from pumit.inference.interactive import session as session_module
     from pumit.models.overlap import OverlapModel
 
@@ -376,7 +345,7 @@ print(*{"torch", "SimpleITK", "rich", "scipy.spatial"} & set(sys.modules))
 """
 
 
-def test_a_series_is_segmented_without_what_it_does_not_need(scan: Path, tmp_path: Path) -> None:
+def test_a_series_is_segmented_without_what_it_does_not_need(scan, tmp_path):
     """Each of these takes a twentieth of a second and more to import."""
     write_dicom_series(Volume.read(scan), tmp_path / "series")
     command = [sys.executable, "-c", SEGMENT_AND_TELL, "segment", str(tmp_path / "series")]
@@ -389,9 +358,7 @@ def test_a_series_is_segmented_without_what_it_does_not_need(scan: Path, tmp_pat
     assert loaded == ""
 
 
-def test_a_point_outside_waits_for_no_graph(
-    refused: Any, scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bright: None
-) -> None:
+def test_a_point_outside_waits_for_no_graph(refused, scan, tmp_path, monkeypatch, bright):
     rested: list[object] = []
     monkeypatch.setattr(
         "pumit.inference.engine.torch_engine.TorchEngine.rest", lambda engine: rested.append(engine)

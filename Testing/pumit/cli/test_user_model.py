@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def assert_tells_of_nobody(path: Path, *more: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_trained_model_goes_its_whole_way(run: Any, home: Path, tmp_path: Path) -> None:
+def test_a_trained_model_goes_its_whole_way(run, home, tmp_path):
     run("train", recipe_in(tmp_path), "-o", tmp_path / "out")
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     assert (status["state"], status["registered"]) == ("finished", "lab")
@@ -96,7 +95,7 @@ def test_a_trained_model_goes_its_whole_way(run: Any, home: Path, tmp_path: Path
     assert again.card_path.is_file()
 
 
-def test_a_model_is_kept_to_itself_until_it_is_added(run: Any, home: Path, tmp_path: Path) -> None:
+def test_a_model_is_kept_to_itself_until_it_is_added(run, home, tmp_path):
     schedule = {"steps": 1, "log_every": 1}
     ran = run("train", recipe_in(tmp_path, register=False, schedule=schedule), "-o", tmp_path / "o")
     assert (tmp_path / "o" / "card.md").is_file()
@@ -110,9 +109,7 @@ def test_a_model_is_kept_to_itself_until_it_is_added(run: Any, home: Path, tmp_p
     assert "measured one by one" in entry.card_path.read_text()
 
 
-def test_the_name_that_another_one_replaces_is_told(
-    run: Any, home: Path, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
+def test_the_name_that_another_one_replaces_is_told(run, home, tmp_path, tiny_checkpoint):
     for _ in range(2):
         assert run("models", "add", tiny_checkpoint, "--name", "early").out == "Added as early.\n"
     ran = run("models", "add", tiny_checkpoint, "--name", "late")
@@ -120,16 +117,15 @@ def test_the_name_that_another_one_replaces_is_told(
     assert {"early", "late"} & {entry.name for entry in list_models()} == {"late"}
 
 
-def test_a_run_without_a_model_cannot_be_added(refused: Callable[..., str], tmp_path: Path) -> None:
+def test_a_run_without_a_model_cannot_be_added(refused, tmp_path):
     (tmp_path / "out").mkdir()
     assert "out has no model yet" in refused("models", "add", tmp_path / "out")
     assert "no checkpoint none" in refused("models", "add", tmp_path / "none.safetensors")
 
 
 def test_an_own_promptable_model_is_clicked_with_by_name(
-    run: Any, refused: Callable[..., str], home: Path, tmp_path: Path, tiny_checkpoint: Path,
-    scan: Path, inside: str,
-) -> None:  # fmt: skip
+    run, refused, home, tmp_path, tiny_checkpoint, scan, inside
+):
     assert register(tiny_checkpoint) == "tiny"
     target = tmp_path / "mask.nii.gz"
     run("segment", scan, "--point", inside, "--model", "tiny", "-o", target)

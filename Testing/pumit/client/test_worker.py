@@ -228,9 +228,7 @@ def test_a_reason_that_comes_after_the_end_of_the_answers_is_reported():
         LocalWorker(command=[sys.executable, "-c", code]).start()
 
 
-def test_windows_ends_a_tree_without_waiting_and_without_a_console(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_windows_ends_a_tree_without_waiting_and_without_a_console(monkeypatch):
     """It is done on the GUI thread of a viewer, which has no console."""
     started: list[tuple[list[str], int]] = []
 

@@ -1,7 +1,5 @@
 """Figures of simulated users follow from their rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.evaluation.click_scores import (
@@ -15,23 +13,23 @@ from pumit.evaluation.click_scores import (
 )
 
 
-def test_the_click_that_reaches_a_goal() -> None:
+def test_the_click_that_reaches_a_goal():
     assert clicks_to([0.5, 0.86, 0.84, 0.9], 0.85) == 2
     assert clicks_to([0.5, 0.86], 0.9) is None
 
 
-def test_clicks_that_harm_are_those_that_lower_dice_by_more_than_a_fiftieth() -> None:
+def test_clicks_that_harm_are_those_that_lower_dice_by_more_than_a_fiftieth():
     assert harmful_clicks([0.5, 0.49, 0.46, 0.9, 0.87]) == 2
 
 
 @pytest.mark.parametrize(
     ("voxels", "size"), [(200, "small"), (2000, "medium"), (19_999, "medium"), (20_000, "large")]
 )
-def test_sizes(voxels: int, size: str) -> None:
+def test_sizes(voxels, size):
     assert size_class(voxels) == size
 
 
-def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
+def test_means_tell_every_figure_and_each_case_weighs_the_same():
     rows = [
         {"case": "a", "box": 0.2, "clicks": [0.8, 0.9], "nsd": [0.5, 1.0], "voxels": 10},
         {"case": "a", "box": 0.4, "clicks": [0.6, 0.5], "nsd": [0.5, 0.0], "voxels": 10},
@@ -50,7 +48,7 @@ def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
     assert means_of_groups(rows, lambda r: size_class(r["voxels"])).keys() == {"small", "medium"}
 
 
-def test_the_mean_of_five_clicks_is_the_area_that_the_challenge_takes() -> None:
+def test_the_mean_of_five_clicks_is_the_area_that_the_challenge_takes():
     """DSC_AUC of its evaluation: `np.trapezoid` over five results, 4 at the most."""
     scores = [0.1, 0.5, 0.6, 0.8, 0.9, 1.0]
     assert mean_over_clicks(scores) == pytest.approx(np.trapezoid(scores[:5]) / 4)
@@ -58,7 +56,7 @@ def test_the_mean_of_five_clicks_is_the_area_that_the_challenge_takes() -> None:
     assert mean_over_clicks([0.3]) == 0.3
 
 
-def test_goals_count_clicks_that_are_not_scored() -> None:
+def test_goals_count_clicks_that_are_not_scored():
     rows = [
         {"case": "a", "box": 0, "clicks": [0.1, 0.2], "until": [0.1, 0.2, 0.3, 0.91]},
         {"case": "b", "box": 0, "clicks": [0.1, 0.2], "until": [0.1, 0.2, 0.3, 0.86]},
@@ -69,6 +67,6 @@ def test_goals_count_clicks_that_are_not_scored() -> None:
     assert "dice@3" not in found
 
 
-def test_the_worst_come_first() -> None:
+def test_the_worst_come_first():
     rows = [{"case": c, "clicks": [v, v]} for c, v in (("a", 0.5), ("b", 0.2), ("c", 0.9))]
     assert [row["case"] for row in worst(rows, 2)] == ["b", "a"]

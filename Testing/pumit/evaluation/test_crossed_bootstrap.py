@@ -33,7 +33,7 @@ def slow_interval(values: Values) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("seeds", "cases", "missing"), [(3, 8, 0), (1, 5, 1), (4, 3, 7), (2, 9, 2)]
 )
-def test_intervals_agree_with_a_slow_bootstrap(seeds: int, cases: int, missing: int) -> None:
+def test_intervals_agree_with_a_slow_bootstrap(seeds, cases, missing):
     values = scattered(seeds, cases, between_seeds=0.02, between_cases=0.05)
     values += 0.01 * np.random.default_rng(5).normal(size=values.shape)
     values.flat[np.random.default_rng(6).permutation(values.size)[:missing]] = np.nan
@@ -43,7 +43,7 @@ def test_intervals_agree_with_a_slow_bootstrap(seeds: int, cases: int, missing: 
     assert (found.values, found.missing) == (values.size - missing, missing)
 
 
-def test_many_seeds_and_cases_give_the_interval_of_the_normal_law() -> None:
+def test_many_seeds_and_cases_give_the_interval_of_the_normal_law():
     values = scattered(40, 60, between_seeds=0.02, between_cases=0.05)
     found = crossed_mean(values)
     # Both means scatter for themselves; their variances add up.
@@ -53,7 +53,7 @@ def test_many_seeds_and_cases_give_the_interval_of_the_normal_law() -> None:
     assert found.high == pytest.approx(found.mean + 1.96 * error, abs=0.15 * error)
 
 
-def test_measuring_a_case_again_and_again_makes_no_more_cases() -> None:
+def test_measuring_a_case_again_and_again_makes_no_more_cases():
     once = scattered(1, 8, between_seeds=0.0, between_cases=0.05)
     often = np.repeat(once, 20, axis=0)
     few, many = crossed_mean(once), crossed_mean(often)
@@ -64,7 +64,7 @@ def test_measuring_a_case_again_and_again_makes_no_more_cases() -> None:
     assert many.high - many.low == pytest.approx(few.high - few.low, rel=0.1)
 
 
-def test_too_few_values_have_no_interval() -> None:
+def test_too_few_values_have_no_interval():
     nothing = crossed_mean(np.full((2, 3), np.nan))
     assert (nothing.mean, nothing.low, nothing.missing) == (None, None, 6)
     one_case = crossed_mean(np.array([[0.5], [0.7]]))

@@ -1,7 +1,5 @@
 """The places of the largest differences lie where the differences are, the largest first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.evaluation.folder_comparison import differences
@@ -9,7 +7,7 @@ from pumit.evaluation.segmentation_metrics import compared_metrics, mask_metrics
 from pumit.volume import Volume
 
 
-def test_missing_and_added_lumps_are_found_at_their_middles() -> None:
+def test_missing_and_added_lumps_are_found_at_their_middles():
     angle = np.deg2rad(20)
     direction = np.array(
         [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
@@ -31,7 +29,7 @@ def test_missing_and_added_lumps_are_found_at_their_middles() -> None:
     assert found[1].depth_mm == pytest.approx(3.0)
 
 
-def test_places_are_apart_and_of_equal_masks_there_are_none() -> None:
+def test_places_are_apart_and_of_equal_masks_there_are_none():
     grid = Volume(np.zeros((4, 30, 60), np.uint8), (1.0, 1.0, 1.0))
     truth = np.zeros(grid.shape, dtype=bool)
     prediction = truth.copy()
@@ -44,7 +42,7 @@ def test_places_are_apart_and_of_equal_masks_there_are_none() -> None:
     assert differences(truth, truth, grid, count=4) == []
 
 
-def test_a_picture_has_no_depth_in_which_a_difference_ends() -> None:
+def test_a_picture_has_no_depth_in_which_a_difference_ends():
     grid = Volume(np.zeros((1, 30, 30), np.uint8), (100.0, 0.5, 0.5))
     truth = np.zeros(grid.shape, dtype=bool)
     truth[:, 5:16, 5:16] = True
@@ -55,7 +53,7 @@ def test_a_picture_has_no_depth_in_which_a_difference_ends() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1.0, 3.0])
-def test_compared_metrics_are_those_of_masks_and_surfaces(tolerance: float) -> None:
+def test_compared_metrics_are_those_of_masks_and_surfaces(tolerance):
     rng = np.random.default_rng(0)
     truth = np.zeros((8, 16, 16), dtype=bool)
     truth[2:6, 4:12, 4:12] = True

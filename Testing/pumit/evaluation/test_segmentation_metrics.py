@@ -59,7 +59,7 @@ def reference(a: Mask, b: Mask, spacing: tuple[float, ...]) -> tuple[float, floa
 
 
 @pytest.mark.parametrize("spacing", SPACINGS)
-def test_distances_agree_with_all_pairs_of_surface_voxels(spacing: tuple[float, ...]) -> None:
+def test_distances_agree_with_all_pairs_of_surface_voxels(spacing):
     shape = (9, 14, 12)
     truth = blob((4, 6, 6), (3, 4.5, 4), shape)
     prediction = blob((5, 7, 5), (4, 5, 3), shape)
@@ -72,7 +72,7 @@ def test_distances_agree_with_all_pairs_of_surface_voxels(spacing: tuple[float, 
     assert row.dice == pytest.approx(overlap)
 
 
-def test_a_single_slice_has_an_outline_only() -> None:
+def test_a_single_slice_has_an_outline_only():
     truth, prediction = (blob((0, 8, 8), (1, r, 5), (1, 18, 17)) for r in (6, 4))
     row = mask_metrics(prediction, truth, (1e8, 0.5, 2.0))
     expected = reference(prediction, truth, (1e8, 0.5, 2.0))
@@ -80,7 +80,7 @@ def test_a_single_slice_has_an_outline_only() -> None:
     assert row.assd_mm > 0.4  # most of the inside coincides
 
 
-def test_what_is_empty_has_no_distance_and_stays_json() -> None:
+def test_what_is_empty_has_no_distance_and_stays_json():
     prediction, truth = np.zeros((2, 4, 5, 6), dtype=np.uint8)
     prediction[1, 1, 1], truth[2, 2, 2] = 1, 2
     rows = [
@@ -94,7 +94,7 @@ def test_what_is_empty_has_no_distance_and_stays_json() -> None:
         json.dumps([asdict(mean), *map(asdict, rows)], allow_nan=False)
 
 
-def test_other_grids_and_spacings_are_refused() -> None:
+def test_other_grids_and_spacings_are_refused():
     mask = np.ones((2, 3, 4), dtype=bool)
     with pytest.raises(VolumeError, match="one grid"):
         mask_metrics(mask, mask[:1], (1, 1, 1))
@@ -107,7 +107,7 @@ def row_of(case: str, label: str, dice: float | None, hd95_mm: float | None = 1.
     return MetricRow(case, label, dice, hd95_mm, hd95_mm, hd95_mm, 1, 1)
 
 
-def test_every_case_weighs_the_same() -> None:
+def test_every_case_weighs_the_same():
     rows = [row_of("a", "x", 0.2), row_of("a", "y", 0.4), row_of("b", "x", 0.9, None)]
     summary = summarize(rows)
     assert list(summary) == ["x", "y", "mean"]
@@ -116,7 +116,7 @@ def test_every_case_weighs_the_same() -> None:
     assert (summary["x"]["hd95_mm"].cases, summary["x"]["hd95_mm"].missing) == (1, 1)
 
 
-def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
+def test_interval_covers_the_true_mean_as_often_as_it_says():
     rng = np.random.default_rng(1)
     means = [mean_of(list(rng.normal(0.7, 0.1, 40)), resamples=400) for _ in range(200)]
     covering = sum(m.low <= 0.7 <= m.high for m in means) / len(means)
@@ -124,16 +124,14 @@ def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
     assert mean_of([0.5, 0.7]) == mean_of([0.5, 0.7])
 
 
-def test_too_few_cases_have_no_interval() -> None:
+def test_too_few_cases_have_no_interval():
     assert mean_of([0.5, None]).low is None
     assert mean_of([None]).mean is None
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (3.0, 0.8, 1.1), (10.0, 1.5, 1.5)])
 @pytest.mark.parametrize("tolerance_mm", [0.0, 1.0, 2.0, 5.0])
-def test_nsd_agrees_with_all_pairs_of_surface_voxels_and_with_monai(
-    spacing: tuple[float, ...], tolerance_mm: float
-) -> None:
+def test_nsd_agrees_with_all_pairs_of_surface_voxels_and_with_monai(spacing, tolerance_mm):
     shape = (8, 18, 20)
     a = blob((3, 8, 9), (2.5, 6, 5), shape)
     b = blob((4, 9, 11), (2.5, 5, 6), shape)
@@ -147,7 +145,7 @@ def test_nsd_agrees_with_all_pairs_of_surface_voxels_and_with_monai(
     assert found == pytest.approx(float(monai), abs=1e-6)
 
 
-def test_dice_agrees_with_counting_voxels_and_with_monai() -> None:
+def test_dice_agrees_with_counting_voxels_and_with_monai():
     drawn = np.random.default_rng(0)
     a, b = drawn.random((2, 4, 5, 6)) < 0.4
     both = sum(bool(x and y) for x, y in zip(a.flat, b.flat, strict=True))
@@ -157,14 +155,14 @@ def test_dice_agrees_with_counting_voxels_and_with_monai() -> None:
     assert dice(a & ~a, b & ~b) == 1.0
 
 
-def test_nsd_of_empty_masks() -> None:
+def test_nsd_of_empty_masks():
     full, empty = np.ones((2, 3, 3), bool), np.zeros((2, 3, 3), bool)
     assert surface_dice(empty, empty, (1, 1, 1), tolerance_mm=2) == 1
     assert surface_dice(full, empty, (1, 1, 1), tolerance_mm=2) == 0
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_target_in_one_slice_of_a_volume_is_measured_alike_along_each_axis(axis: int) -> None:
+def test_a_target_in_one_slice_of_a_volume_is_measured_alike_along_each_axis(axis):
     """Not as the outline of a planar image: one voxel more in the next slice changes little."""
     truth, prediction = np.zeros((2, 12, 12, 12), bool)
     truth[5, 2:10, 2:10] = True
@@ -178,7 +176,7 @@ def test_a_target_in_one_slice_of_a_volume_is_measured_alike_along_each_axis(axi
     assert scores[1] == pytest.approx(scores[0], abs=0.03)
 
 
-def test_mask_errors_are_those_of_a_direct_count() -> None:
+def test_mask_errors_are_those_of_a_direct_count():
     from pumit.evaluation.segmentation_metrics import mask_errors, mask_metrics
 
     truth = np.zeros((1, 10, 10), bool)

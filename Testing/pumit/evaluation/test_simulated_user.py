@@ -22,7 +22,6 @@ from pumit.evaluation.simulated_user import (
     simulate_gesture,
     targets_of,
 )
-from pumit.inference.interactive.segmenter import Segmenter
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.report.click_tables import click_tables
 from pumit.volume import Volume
@@ -75,13 +74,13 @@ def write_case(folder: Path, volume: Volume, labels: np.ndarray) -> None:
         SimpleITK.WriteImage(image, str(folder / f"{name}.nii.gz"))
 
 
-def test_the_deepest_voxel_is_the_middle_of_the_largest_piece() -> None:
+def test_the_deepest_voxel_is_the_middle_of_the_largest_piece():
     shape = (13, 20, 20)
     mask = block(shape, (0, 13), (2, 13), (2, 13)) | block(shape, (0, 2), (18, 20), (18, 20))
     assert deepest(mask, (1.0, 1.0, 1.0))[1:] == (7, 7)
 
 
-def test_depth_is_measured_in_millimetres() -> None:
+def test_depth_is_measured_in_millimetres():
     """A plate of one thick slice is deeper than a stem that is longer in voxels."""
     shape = (5, 9, 20)
     stem = block(shape, (0, 5), (3, 6), (0, 3))
@@ -90,14 +89,14 @@ def test_depth_is_measured_in_millimetres() -> None:
     assert deepest(stem | plate, (1.0, 1.0, 1.0))[1:] == (4, 1)
 
 
-def test_the_deepest_voxel_lies_inside_at_the_border_of_the_volume() -> None:
+def test_the_deepest_voxel_lies_inside_at_the_border_of_the_volume():
     mask = block((2, 6, 6), (0, 2), (0, 2), (0, 6))
     assert mask[deepest(mask, (5.0, 1.0, 1.0))]
     planar = block((1, 40, 40), (0, 1), (10, 31), (10, 31))
     assert deepest(planar, (1.0, 0.5, 0.5)) == (0, 20, 20)
 
 
-def test_targets_are_the_largest_labels_that_are_large_enough() -> None:
+def test_targets_are_the_largest_labels_that_are_large_enough():
     labels = np.zeros((10, 20, 20), dtype=np.int16)
     labels[:3, :10, :10] = 7  # 300
     labels[4:, :10, :10] = 3  # 600
@@ -107,7 +106,7 @@ def test_targets_are_the_largest_labels_that_are_large_enough() -> None:
     assert targets_of(np.zeros_like(labels), 3) == []
 
 
-def test_clicks_go_into_the_larger_error() -> None:
+def test_clicks_go_into_the_larger_error():
     volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
     target = block((4, 20, 20), (0, 4), (2, 12), (2, 12))
     excess = target | block((4, 20, 20), (0, 4), (14, 20), (0, 20))
@@ -125,7 +124,7 @@ def test_clicks_go_into_the_larger_error() -> None:
     assert len(seconds) == 3
 
 
-def test_human_like_clicks_are_in_the_error_and_not_in_its_middle() -> None:
+def test_human_like_clicks_are_in_the_error_and_not_in_its_middle():
     volume = Volume(np.zeros((4, 40, 40), np.int16), (1, 1, 1))
     target = block((4, 40, 40), (0, 4), (5, 25), (5, 25))
     excess = target | block((4, 40, 40), (0, 4), (28, 38), (28, 38))
@@ -143,7 +142,7 @@ def test_human_like_clicks_are_in_the_error_and_not_in_its_middle() -> None:
     assert deepest(target, volume.spacing_mm) not in [index[0] for index in places]
 
 
-def test_a_row_tells_human_like_prompts(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+def test_a_row_tells_human_like_prompts(tmp_path, bright_segmenter):
     volume, target = ball_scan()
     write_case(tmp_path / "case_a", volume, target)
     rows = list(evaluate_case(bright_segmenter, tmp_path / "case_a", clicks=2, human=True))
@@ -153,7 +152,7 @@ def test_a_row_tells_human_like_prompts(tmp_path: Path, bright_segmenter: Segmen
     assert "| Dice after human-like clicks | loose box | 1 | 2 | mean of 2 |" in table
 
 
-def test_the_box_is_tight_in_an_oblique_volume() -> None:
+def test_the_box_is_tight_in_an_oblique_volume():
     volume, mask = ball_scan()
     session = ScriptedSession(volume, [mask])
     assert dice(simulate_gesture(session, mask, "box"), mask) == 1.0
@@ -165,7 +164,7 @@ def test_the_box_is_tight_in_an_oblique_volume() -> None:
     np.testing.assert_allclose(corners.max(0) - where.max(0), [0, 1, 1], atol=1e-6)
 
 
-def test_the_box_stays_in_the_volume() -> None:
+def test_the_box_stays_in_the_volume():
     volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
     mask = np.ones(volume.shape, dtype=bool)
     session = ScriptedSession(volume, [mask])
@@ -177,7 +176,7 @@ def test_the_box_stays_in_the_volume() -> None:
     np.testing.assert_allclose(corners.max(0), [3, 19, 19], atol=1e-9)
 
 
-def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+def test_a_case_is_evaluated_from_its_folder(tmp_path, bright_segmenter):
     volume, mask = ball_scan()
     labels = mask * 5
     labels[0, 0, :3] = 2  # too small
@@ -198,9 +197,7 @@ def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: S
     json.dumps(row)
 
 
-def test_a_label_map_on_another_grid_is_refused(
-    tmp_path: Path, bright_segmenter: Segmenter
-) -> None:
+def test_a_label_map_on_another_grid_is_refused(tmp_path, bright_segmenter):
     volume, mask = ball_scan()
     for k, other in enumerate(
         (
@@ -223,7 +220,7 @@ def test_a_label_map_on_another_grid_is_refused(
             list(evaluate_case(bright_segmenter, folder))
 
 
-def test_groups_have_means_of_their_own_cases() -> None:
+def test_groups_have_means_of_their_own_cases():
     rows = [
         {"case": "mr_acdc_patient1_frame1", "box": 1.0, "clicks": [0.5]},
         {"case": "mr_acdc_patient2_frame1", "box": 0.0, "clicks": [0.7]},
@@ -235,7 +232,7 @@ def test_groups_have_means_of_their_own_cases() -> None:
     assert hearts.items() <= found["mr_acdc"].items()
 
 
-def test_clicks_go_on_until_the_goal(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+def test_clicks_go_on_until_the_goal(tmp_path, bright_segmenter):
     """What is bright is found at once; of noise that hides in it, never all."""
     volume, target = ball_scan()
     write_case(tmp_path / "easy", volume, target)
@@ -254,7 +251,7 @@ def index_bounds(prompt: BoxPrompt) -> np.ndarray:
     return np.round(np.stack((index.min(0), index.max(0)))).astype(int)
 
 
-def test_a_loose_box_is_a_tenth_larger_to_every_side() -> None:
+def test_a_loose_box_is_a_tenth_larger_to_every_side():
     volume, target = ball_scan()
     where = np.argwhere(target)
     size = where.max(0) - where.min(0) + 1
@@ -266,7 +263,7 @@ def test_a_loose_box_is_a_tenth_larger_to_every_side() -> None:
     assert (high == np.minimum(where.max(0) + grow, np.array(target.shape) - 1)).all()
 
 
-def test_a_flat_box_lies_on_the_slice_that_shows_most() -> None:
+def test_a_flat_box_lies_on_the_slice_that_shows_most():
     volume, target = ball_scan()
     axis, index = largest_slice(volume, target)
     (box,) = GESTURES["flat_box"](volume, target)
@@ -276,7 +273,7 @@ def test_a_flat_box_lies_on_the_slice_that_shows_most() -> None:
 
 
 @pytest.mark.parametrize("gesture", ["scribble", "lasso"])
-def test_strokes_stay_in_the_target(gesture: str) -> None:
+def test_strokes_stay_in_the_target(gesture):
     volume, target = ball_scan()
     prompts = GESTURES[gesture](volume, target)
     assert prompts

@@ -1,7 +1,5 @@
 """Classes of an automatic answer become segments with their own codes and colours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.errors import ExportError
@@ -9,7 +7,7 @@ from pumit.export.classes import class_terminology, distinct_color, segments_of
 from pumit.segmentation import TISSUE, ClassLabel, LabelMap
 
 
-def test_a_class_is_coded_by_its_terminology_or_its_name() -> None:
+def test_a_class_is_coded_by_its_terminology_or_its_name():
     classes = [
         ClassLabel("Structure of interest", "SCT:10200004"),
         ClassLabel("left_kidney"),
@@ -23,7 +21,7 @@ def test_a_class_is_coded_by_its_terminology_or_its_name() -> None:
     assert unknown.type == TISSUE
 
 
-def test_colours_differ_unless_the_model_chose_them() -> None:
+def test_colours_differ_unless_the_model_chose_them():
     named = [
         ClassLabel("left kidney"),
         ClassLabel("right kidney"),
@@ -38,7 +36,7 @@ def test_colours_differ_unless_the_model_chose_them() -> None:
     assert len(many) > 95
 
 
-def test_classes_that_do_not_occur_are_left_out_and_names_differ() -> None:
+def test_classes_that_do_not_occur_are_left_out_and_names_differ():
     labels = np.zeros((2, 3, 4), dtype=np.uint8)
     labels[0], labels[1, 0] = 1, 3
     answer = LabelMap(labels, (ClassLabel("spot"), ClassLabel("liver"), ClassLabel("spot")))

@@ -1,9 +1,5 @@
 """A DICOM-SEG of type LABELMAP holds what a BINARY one holds, as others read it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from export_checks import (
@@ -26,7 +22,7 @@ from pydicom import dcmread
 
 
 @pytest.mark.parametrize("mirror", [1.0, -1.0], ids=["right_handed", "left_handed"])
-def test_others_read_a_label_map_voxel_exact(tmp_path: Path, mirror: float) -> None:
+def test_others_read_a_label_map_voxel_exact(tmp_path, mirror):
     direction = OBLIQUE @ np.diag([1.0, 1.0, mirror])
     volume = write_dicom_series(a_volume(direction), tmp_path / "series")
     segmentation = disjoint(volume)
@@ -51,7 +47,7 @@ def test_others_read_a_label_map_voxel_exact(tmp_path: Path, mirror: float) -> N
     assert_same_masks(masks, segmentation.segments)
 
 
-def test_many_segments_are_one_frame_for_each_slice(tmp_path: Path) -> None:
+def test_many_segments_are_one_frame_for_each_slice(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     segments = []
     for number in range(300):
@@ -68,7 +64,7 @@ def test_many_segments_are_one_frame_for_each_slice(tmp_path: Path) -> None:
     assert_same_masks(masks, segmentation.segments)
 
 
-def test_overlap_is_refused_and_type_binary_stays_the_default(tmp_path: Path) -> None:
+def test_overlap_is_refused_and_type_binary_stays_the_default(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     segmentation = two_overlapping(volume)
     with pytest.raises(ExportError, match=r"'Left kidney' and 'Tumour' overlap.*BINARY"):

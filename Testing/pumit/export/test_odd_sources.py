@@ -193,9 +193,7 @@ def check(
 
 
 @pytest.mark.parametrize("kind", [*PLACED, *PICTURES])
-def test_segments_are_where_the_image_has_a_place_and_name_it_anyway(
-    tmp_path: Path, kind: str
-) -> None:
+def test_segments_are_where_the_image_has_a_place_and_name_it_anyway(tmp_path, kind):
     files, numbers = (PLACED | PICTURES)[kind]
     volume = saved(tmp_path, files)
     for suffix in (".labelmap.dcm", ".dcm"):
@@ -208,7 +206,7 @@ def test_segments_are_where_the_image_has_a_place_and_name_it_anyway(
 
 
 @pytest.mark.parametrize("suffix", [".dcm", ".labelmap.dcm", ".rtstruct.dcm"])
-def test_a_place_without_a_pixel_size_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_place_without_a_pixel_size_is_refused(tmp_path, suffix):
     volume = saved(tmp_path, [image("2", PLACE)])
     with pytest.raises(ExportError, match="no pixel size") as caught:
         write_segmentation(two_segments(volume), tmp_path / f"out{suffix}")
@@ -216,7 +214,7 @@ def test_a_place_without_a_pixel_size_is_refused(tmp_path: Path, suffix: str) ->
 
 
 @pytest.mark.parametrize("kind", ["gray cine with a place", "NM windows at a detector"])
-def test_frames_that_slicer_stacks_at_one_place_are_refused(tmp_path: Path, kind: str) -> None:
+def test_frames_that_slicer_stacks_at_one_place_are_refused(tmp_path, kind):
     """Only the first of them would be at the place of the file."""
     (file,) = PLACED[kind][0]
     file.save_as(tmp_path / "a.dcm", enforce_file_format=True)

@@ -60,7 +60,7 @@ def a_struct(folder: Path, volume: Volume, masks: dict[str, np.ndarray]) -> Path
 
 
 @pytest.mark.parametrize(("order", "mirror"), [("ascending", -1.0), ("descending", 1.0)])
-def test_holes_and_pieces_come_back_voxel_exact(tmp_path: Path, mirror: float, order: str) -> None:
+def test_holes_and_pieces_come_back_voxel_exact(tmp_path, mirror, order):
     direction = OBLIQUE @ np.diag([1.0, 1.0, mirror])
     volume = write_dicom_series(a_volume(direction, SHAPE), tmp_path / "series")
     if order == "descending":
@@ -75,7 +75,7 @@ def test_holes_and_pieces_come_back_voxel_exact(tmp_path: Path, mirror: float, o
     assert not [doubt for doubt in found.doubts if "no contour on slices" not in doubt]
 
 
-def test_contours_hold_for_filling_each_by_its_winding(tmp_path: Path) -> None:
+def test_contours_hold_for_filling_each_by_its_winding(tmp_path):
     """Not every program fills by even-odd: the union of contours, each filled, is the mask too."""
     volume = write_dicom_series(a_volume(OBLIQUE, SHAPE), tmp_path / "series")
     masks = nested()
@@ -94,7 +94,7 @@ def test_contours_hold_for_filling_each_by_its_winding(tmp_path: Path) -> None:
         np.testing.assert_array_equal(filled, masks[names[region.ReferencedROINumber]])
 
 
-def test_treatment_planning_software_reads_the_same_masks(tmp_path: Path) -> None:
+def test_treatment_planning_software_reads_the_same_masks(tmp_path):
     if shutil.which("plastimatch") is None:
         pytest.skip("plastimatch is absent: install the system package plastimatch")
     volume = write_dicom_series(a_volume(np.eye(3), SHAPE), tmp_path / "series")
@@ -109,7 +109,7 @@ def test_treatment_planning_software_reads_the_same_masks(tmp_path: Path) -> Non
         assert dice(back, mask) > 0.999, name
 
 
-def test_structures_name_their_images_and_their_makers(tmp_path: Path) -> None:
+def test_structures_name_their_images_and_their_makers(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     segmentation = two_overlapping(volume)
     write_segmentation(segmentation, tmp_path / "out.rtstruct.dcm")
@@ -136,7 +136,7 @@ def test_structures_name_their_images_and_their_makers(tmp_path: Path) -> None:
     assert_same_masks({s.name: found.mask(s) for s in found.segments}, segmentation.segments)
 
 
-def test_frames_of_a_multi_frame_image_are_named_by_number(tmp_path: Path) -> None:
+def test_frames_of_a_multi_frame_image_are_named_by_number(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     volume = as_enhanced(volume, tmp_path / "enhanced.dcm")
     segmentation = two_overlapping(volume)
@@ -155,7 +155,7 @@ def test_frames_of_a_multi_frame_image_are_named_by_number(tmp_path: Path) -> No
     assert_same_masks({s.name: found.mask(s) for s in found.segments}, segmentation.segments)
 
 
-def test_a_picture_without_a_place_is_refused(tmp_path: Path) -> None:
+def test_a_picture_without_a_place_is_refused(tmp_path):
     volume = write_dicom_series(Volume(a_volume().array[:1], (1e8, 0.5, 0.5)), tmp_path / "series")
     assert volume.source is not None
     ds = dcmread(volume.source.files[0])
@@ -167,7 +167,7 @@ def test_a_picture_without_a_place_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out.rtstruct.dcm").exists()
 
 
-def test_straight_sides_have_no_corners_between() -> None:
+def test_straight_sides_have_no_corners_between():
     mask = np.zeros((12, 14), dtype=bool)
     mask[2:9, 3:11] = True
     (outline,) = keyhole_contours(mask)

@@ -38,9 +38,7 @@ def back(path: Path, volume: Volume) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     "flip", [(1, -1, 1), (-1, 1, 1), (-1, -1, 1), (1, -1, -1)], ids=["column", "row", "both", "-D"]
 )
-def test_a_scan_with_negated_cosines_gets_its_segments_where_they_are(
-    tmp_path: Path, flip: tuple[int, int, int]
-) -> None:
+def test_a_scan_with_negated_cosines_gets_its_segments_where_they_are(tmp_path, flip):
     volume = write_dicom_series(a_volume(OBLIQUE @ np.diag(flip)), tmp_path / "series")
     segmentation = two_overlapping(volume)
     check_with_others(segmentation, tmp_path)
@@ -65,7 +63,7 @@ def with_negated_column_cosine(path: Path, *, moves: bool) -> None:
     ds.save_as(path)
 
 
-def test_frames_that_run_the_other_way_are_the_same_segments(tmp_path: Path) -> None:
+def test_frames_that_run_the_other_way_are_the_same_segments(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     segmentation = two_overlapping(volume)
     write_segmentation(segmentation, tmp_path / "out.dcm")
@@ -75,7 +73,7 @@ def test_frames_that_run_the_other_way_are_the_same_segments(tmp_path: Path) -> 
     assert_same_masks(masks, segmentation.segments)
 
 
-def test_a_negated_cosine_without_its_position_is_a_doubt(tmp_path: Path) -> None:
+def test_a_negated_cosine_without_its_position_is_a_doubt(tmp_path):
     """The frames then run out of the scan: all but their first row is lost, and that is said."""
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     mask = np.zeros(volume.shape, dtype=bool)
@@ -112,7 +110,7 @@ def tomography(path: Path, places: bool) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".rtstruct.dcm"])
-def test_tomography_of_an_eye_gets_its_segment_back(tmp_path: Path, suffix: str) -> None:
+def test_tomography_of_an_eye_gets_its_segment_back(tmp_path, suffix):
     volume = Volume.read(tomography(tmp_path / "oct.dcm", places=True))
     assert volume.spacing_mm == pytest.approx((0.25, 0.004, 0.011))
     mask = np.random.default_rng(1).random(volume.shape) > 0.5
@@ -122,7 +120,7 @@ def test_tomography_of_an_eye_gets_its_segment_back(tmp_path: Path, suffix: str)
     np.testing.assert_array_equal(back(tmp_path / f"s{suffix}", volume)["s"], mask)
 
 
-def test_one_frame_of_an_eye_without_places_gets_its_segment_back(tmp_path: Path) -> None:
+def test_one_frame_of_an_eye_without_places_gets_its_segment_back(tmp_path):
     path = tomography(tmp_path / "oct.dcm", places=False)
     with pytest.raises(AmbiguousSeriesError, match="frame 3 of 5") as caught:
         Volume.read(path)

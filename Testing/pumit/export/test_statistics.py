@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def measured(volume: Volume, mask: np.ndarray) -> SegmentStatistics:
     return found
 
 
-def test_positions_in_a_micrograph_are_those_of_its_voxels() -> None:
+def test_positions_in_a_micrograph_are_those_of_its_voxels():
     volume = Volume(np.zeros((5, 6, 7)), (2e-4, 5e-5, 5e-5), (3.3e-5, 0, 0))
     mask = np.zeros(volume.shape, dtype=bool)
     mask[2, 3, 4] = True
@@ -43,7 +42,7 @@ def test_positions_in_a_micrograph_are_those_of_its_voxels() -> None:
     np.testing.assert_allclose(measured(volume, mask).centroid_ras_mm, expected, atol=5e-6)
 
 
-def test_unit_of_intensities_is_that_of_the_scan(tmp_path: Path) -> None:
+def test_unit_of_intensities_is_that_of_the_scan(tmp_path):
     mask = np.ones(a_volume().shape, dtype=bool)
     assert measured(a_volume(), mask).intensity_unit == ""
     write_dicom_series(a_volume(), tmp_path / "ct")
@@ -57,7 +56,7 @@ def test_unit_of_intensities_is_that_of_the_scan(tmp_path: Path) -> None:
     assert row.endswith(",HU")
 
 
-def test_figures_are_those_of_simpleitk_and_numpy() -> None:
+def test_figures_are_those_of_simpleitk_and_numpy():
     segmentation = two_overlapping(a_volume(OBLIQUE))
     volume = segmentation.volume
     for segment, found in zip(
@@ -92,7 +91,7 @@ def test_figures_are_those_of_simpleitk_and_numpy() -> None:
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.4, 1.3, 2.2])
-def test_diameters_of_an_ellipse_are_its_axes(angle: float) -> None:
+def test_diameters_of_an_ellipse_are_its_axes(angle):
     shape, spacing = (7, 120, 150), (4.0, 0.6, 0.5)
     d, h, w = np.indices(shape)
     y, x = (h - 60) * spacing[1], (w - 75) * spacing[2]
@@ -110,7 +109,7 @@ def test_diameters_of_an_ellipse_are_its_axes(angle: float) -> None:
     assert volume.world_to_index(ends)[:, 0] == pytest.approx(4, abs=1e-3)
 
 
-def test_a_diameter_stays_within_one_piece_and_a_chord_within_the_structure() -> None:
+def test_a_diameter_stays_within_one_piece_and_a_chord_within_the_structure():
     mask = np.zeros((1, 40, 60), dtype=bool)
     mask[0, 5:8, 5:25] = True  # 20 x 3
     mask[0, 30:33, 40:50] = True  # far away
@@ -127,7 +126,7 @@ def test_a_diameter_stays_within_one_piece_and_a_chord_within_the_structure() ->
     assert (measured(even, arms).perpendicular_mm or 99) < 32
 
 
-def test_a_photograph_has_no_millimetres(tmp_path: Path) -> None:
+def test_a_photograph_has_no_millimetres(tmp_path):
     """Its pixels have no size: they are not of 1 mm, as the table of segments knows."""
     mask = np.zeros((1, 40, 60), dtype=bool)
     mask[0, 5:8, 5:25] = True
@@ -139,7 +138,7 @@ def test_a_photograph_has_no_millimetres(tmp_path: Path) -> None:
     assert (row["long_axis_mm"], row["perpendicular_mm"]) == ("", "")
 
 
-def test_one_voxel_has_figures() -> None:
+def test_one_voxel_has_figures():
     mask = np.zeros((9, 21, 30), dtype=bool)
     mask[4, 10, 12] = True
     found = measured(a_volume(), mask)
@@ -149,7 +148,7 @@ def test_one_voxel_has_figures() -> None:
     assert (found.long_axis_mm, found.perpendicular_mm) == pytest.approx((0.8, 0.7))
 
 
-def test_table_and_json_hold_the_same(tmp_path: Path) -> None:
+def test_table_and_json_hold_the_same(tmp_path):
     segmentation = two_overlapping(a_volume())
     found = segment_statistics(segmentation.volume, segmentation.segments)
     for name in ("a.csv", "a.json"):
@@ -169,7 +168,7 @@ def test_table_and_json_hold_the_same(tmp_path: Path) -> None:
         write_statistics(found, tmp_path / "a.xlsx")
 
 
-def test_voxels_that_are_no_number_leave_valid_json(tmp_path: Path) -> None:
+def test_voxels_that_are_no_number_leave_valid_json(tmp_path):
     array = np.arange(60.0, dtype=np.float32).reshape(3, 4, 5)
     array[1, 1, 1] = np.nan  # outside of a registered scan's field
     write_statistics([measured(Volume(array), array != 3)], tmp_path / "a.json")

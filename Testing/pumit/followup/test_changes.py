@@ -35,7 +35,7 @@ def named(earlier: dict[str, Mask], later: dict[str, Mask]) -> list[tuple[str, s
     return [(c.name, c.change) for c in changes(earlier, later)]
 
 
-def test_each_kind_of_change_is_told() -> None:
+def test_each_kind_of_change_is_told():
     one, two = box(2, 2), box(2, 30)
     assert named({"a": one}, {"a": one}) == [("a", "stable")]
     assert named({"a": one}, {}) == [("a", "gone")]
@@ -44,7 +44,7 @@ def test_each_kind_of_change_is_told() -> None:
     assert named({"a": box(2, 2, 14)}, {"a": one}) == [("a", "shrunk")]
 
 
-def test_merged_and_split_are_told() -> None:
+def test_merged_and_split_are_told():
     left, right = box(2, 2), box(2, 14)
     whole = left | right
     whole[1:5, 4:8, 8:16] = True
@@ -57,7 +57,7 @@ def test_merged_and_split_are_told() -> None:
     assert named({"a": left, "b": right}, {"a": mixed[0] | mixed[1]}) == [("a + b", "regrouped")]
 
 
-def test_two_segments_with_one_lesion_count_it_once() -> None:
+def test_two_segments_with_one_lesion_count_it_once():
     left, right = box(2, 2), box(2, 14)
     whole = left | right
     whole[1:5, 4:8, 8:16] = True
@@ -66,17 +66,17 @@ def test_two_segments_with_one_lesion_count_it_once() -> None:
     assert row.after.volume_ml == pytest.approx(np.count_nonzero(whole) * 2 / 1000)
 
 
-def test_a_lesion_beside_its_place_is_the_same_within_the_tolerance() -> None:
+def test_a_lesion_beside_its_place_is_the_same_within_the_tolerance():
     assert named({"a": box(2, 2, 5)}, {"x": box(2, 10, 5)}) == [("a", "stable")]
     assert named({"a": box(2, 2, 5)}, {"x": box(2, 20, 5)}) == [("a", "gone"), ("x", "new")]
 
 
-def test_a_small_growth_is_none() -> None:
+def test_a_small_growth_is_none():
     """RECIST asks for a fifth and 5 mm."""
     assert named({"a": box(2, 2, 8)}, {"a": box(2, 2, 10)}) == [("a", "stable")]
 
 
-def test_the_longest_diameter_is_between_borders() -> None:
+def test_the_longest_diameter_is_between_borders():
     index = np.stack(np.meshgrid(*map(np.arange, (40, 80, 80)), indexing="ij"), -1)
     volume = Volume(np.zeros((40, 80, 80), np.int16), (2.0, 1.0, 1.0))
     ball = np.linalg.norm((index - [20, 40, 40]) * [2.0, 1.0, 1.0], axis=-1) <= 25
@@ -94,7 +94,7 @@ MASKS = arrays(bool, (3, 4, 5), elements=st.booleans())
 
 
 @given(MASKS, MASKS)
-def test_what_two_masks_share_is_counted(first: np.ndarray, second: np.ndarray) -> None:
+def test_what_two_masks_share_is_counted(first, second):
     one, two = KeptMask(first), KeptMask(second)
     assert one.count == first.sum()
     assert one.shared(two) == two.shared(one) == (first & second).sum()
@@ -102,14 +102,12 @@ def test_what_two_masks_share_is_counted(first: np.ndarray, second: np.ndarray) 
 
 
 @given(MASKS, st.tuples(*[st.integers(0, 2)] * 3), st.tuples(*[st.integers(1, 3)] * 3))
-def test_any_box_of_a_mask_is_the_same(
-    mask: np.ndarray, start: tuple[int, ...], size: tuple[int, ...]
-) -> None:
+def test_any_box_of_a_mask_is_the_same(mask, start, size):
     window = tuple(slice(a, min(a + n, m)) for a, n, m in zip(start, size, mask.shape, strict=True))
     np.testing.assert_array_equal(KeptMask(mask).within(window), mask[window])
 
 
-def test_a_grown_box_stays_within_the_grid() -> None:
+def test_a_grown_box_stays_within_the_grid():
     mask = np.zeros((6, 8, 10), bool)
     mask[0, 4, 9] = True
     assert KeptMask(mask).window_with((2, 2, 2)) == (slice(0, 3), slice(2, 7), slice(7, 10))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,11 +55,11 @@ def result(dates: TwoDates, registration: Registration) -> FollowUp:
     return follow_up(dates.earlier, segments, dates.later, registration, Starts(dates))
 
 
-def test_every_lesion_is_told_as_it_changed(result: FollowUp) -> None:
+def test_every_lesion_is_told_as_it_changed(result):
     assert {c.name: c.change for c in result.changes} == CHANGES
 
 
-def test_lesions_are_found_where_they_are_now(result: FollowUp, dates: TwoDates) -> None:
+def test_lesions_are_found_where_they_are_now(result, dates):
     found = dict(result.segments)
     assert set(found) == {"grown", "shrunk", "stable", "merged", "split"}
     scores = {name: dice(mask, dates.later_masks[name]) for name, mask in found.items()}
@@ -68,7 +67,7 @@ def test_lesions_are_found_where_they_are_now(result: FollowUp, dates: TwoDates)
     assert min(scores.values()) > 0.6, scores
 
 
-def test_masks_of_both_dates_are_compared(dates: TwoDates, registration: Registration) -> None:
+def test_masks_of_both_dates_are_compared(dates, registration):
     earlier, later = (list(m.items()) for m in (dates.earlier_masks, dates.later_masks))
     found = compare_dates(dates.earlier, earlier, dates.later, later, registration)
     assert {c.name: c.change for c in found.changes} == CHANGES | {"new": "new"}
@@ -78,9 +77,7 @@ def test_masks_of_both_dates_are_compared(dates: TwoDates, registration: Registr
     assert grown.after.longest_mm == pytest.approx(26, abs=3)
 
 
-def test_a_click_into_a_new_lesion_makes_it_new(
-    dates: TwoDates, registration: Registration
-) -> None:
+def test_a_click_into_a_new_lesion_makes_it_new(dates, registration):
     session = Starts(dates)
     segments = [("stable", dates.earlier_masks["stable"])]
     click = PointPrompt((0.0, 0.0, 0.0))
@@ -93,9 +90,7 @@ def test_a_click_into_a_new_lesion_makes_it_new(
     ]
 
 
-def test_a_lesion_outside_of_the_later_scan_is_not_gone(
-    dates: TwoDates, registration: Registration
-) -> None:
+def test_a_lesion_outside_of_the_later_scan_is_not_gone(dates, registration):
     """Such as where the later scan ends above it."""
     low = int(np.argwhere(dates.later_masks["merged"])[:, 0].max()) + 8
     x, y, z = (float(v) for v in dates.later.index_to_world((low, 0, 0)))
@@ -112,9 +107,7 @@ def test_a_lesion_outside_of_the_later_scan_is_not_gone(
     assert rows[-1]["earlier"]["volume_ml"] == rows[2]["earlier"]["volume_ml"]
 
 
-def test_what_looks_like_its_surroundings_is_brought_over_by_place(
-    dates: TwoDates, registration: Registration
-) -> None:
+def test_what_looks_like_its_surroundings_is_brought_over_by_place(dates, registration):
     """A part of even tissue has no look by which it could be found, or be gone."""
     index = np.stack(np.meshgrid(*map(np.arange, dates.earlier.shape), indexing="ij"), -1)
     fat = np.array((0.0, -45.0, -30.0))
@@ -126,9 +119,7 @@ def test_what_looks_like_its_surroundings_is_brought_over_by_place(
     assert found.mask.sum() * np.prod(dates.later.spacing_mm) == pytest.approx(true, rel=0.15)
 
 
-def test_clicks_that_are_still_true_are_used_again(
-    dates: TwoDates, registration: Registration
-) -> None:
+def test_clicks_that_are_still_true_are_used_again(dates, registration):
     session = Starts(dates)
 
     def middle(name: str) -> tuple[float, float, float]:
@@ -149,7 +140,7 @@ def test_clicks_that_are_still_true_are_used_again(
     assert [type(p) for p in asked] == [MaskPrompt, PointPrompt, PointPrompt]
 
 
-def test_prompts_move_with_the_scan(dates: TwoDates, registration: Registration) -> None:
+def test_prompts_move_with_the_scan(dates, registration):
     point, corner = (-40.0, 10.0, 20.0), (-60.0, -10.0, 0.0)
     given: list[Prompt] = [
         PointPrompt(point),
@@ -165,7 +156,7 @@ def test_prompts_move_with_the_scan(dates: TwoDates, registration: Registration)
     np.testing.assert_allclose(kept[0].point_lps, registration.to_later(point))
 
 
-def test_pieces_of_a_segment_are_lesions_and_specks_are_none() -> None:
+def test_pieces_of_a_segment_are_lesions_and_specks_are_none():
     mask = np.zeros((10, 20, 20), bool)
     mask[2:5, 2:5, 2:5] = mask[2:6, 10:15, 10:15] = mask[9, 19, 19] = True
     assert [(lesion.name, int(lesion.mask.sum())) for lesion in lesions_of([("met", mask)])] == [
@@ -174,15 +165,13 @@ def test_pieces_of_a_segment_are_lesions_and_specks_are_none() -> None:
     ]
 
 
-def test_nothing_to_follow_is_said(dates: TwoDates, registration: Registration) -> None:
+def test_nothing_to_follow_is_said(dates, registration):
     nothing = [("lesion", np.zeros(dates.earlier.shape, bool))]
     with pytest.raises(PumitError, match="empty"):
         follow_up(dates.earlier, nothing, dates.later, registration, Starts(dates))
 
 
-def test_files_hold_what_was_found(
-    result: FollowUp, dates: TwoDates, registration: Registration, tmp_path: Path
-) -> None:
+def test_files_hold_what_was_found(result, dates, registration, tmp_path):
     lesions = np.logical_or.reduce(list(dates.earlier_masks.values()))
     write_table(result, tmp_path / "table.csv")
     write_registration(registration, dates.earlier, dates.later, lesions, tmp_path)

@@ -32,7 +32,7 @@ def errors_mm(found: Registration, dates: TwoDates) -> list[float]:
     return means
 
 
-def test_lesions_are_within_two_millimetres(dates: TwoDates, registration: Registration) -> None:
+def test_lesions_are_within_two_millimetres(dates, registration):
     """The table is 18 cm elsewhere, the patient turned and breathes otherwise."""
     assert max(errors_mm(registration, dates)) < 2.0
     assert registration.fit == "good"
@@ -50,9 +50,7 @@ def crop(dates: TwoDates, size: tuple[int, ...]) -> Volume:
     return replace(dates.earlier, array=dates.earlier.array[window], origin_lps=(x, y, z))
 
 
-def test_the_same_scans_give_the_same_transform_on_any_number_of_processors(
-    dates: TwoDates,
-) -> None:
+def test_the_same_scans_give_the_same_transform_on_any_number_of_processors(dates):
     part = crop(dates, (16, 60, 60))
     x, y, z = part.origin_lps
     moved = replace(part, origin_lps=(x + 6.0, y - 4.0, z))
@@ -67,13 +65,13 @@ def test_the_same_scans_give_the_same_transform_on_any_number_of_processors(
     assert found[0][:2, 3] == pytest.approx((6.0, -4.0), abs=1.0)
 
 
-def test_both_directions_are_inverse(registration: Registration) -> None:
+def test_both_directions_are_inverse(registration):
     places = np.random.default_rng(0).uniform(-100, 100, (20, 3))
     there_and_back = registration.to_earlier(registration.to_later(places))
     np.testing.assert_allclose(there_and_back, places, atol=1e-9)
 
 
-def test_other_units_of_a_later_scan_do_not_matter(dates: TwoDates) -> None:
+def test_other_units_of_a_later_scan_do_not_matter(dates):
     part = crop(dates, (30, 80, 80))
     x, y, z = part.origin_lps
     other = replace(part, array=(part.array.astype(np.float32) + 1024) * 0.37,
@@ -84,7 +82,7 @@ def test_other_units_of_a_later_scan_do_not_matter(dates: TwoDates) -> None:
     )
 
 
-def test_half_of_a_later_scan_is_enough(dates: TwoDates) -> None:
+def test_half_of_a_later_scan_is_enough(dates):
     """Its middle is elsewhere than that of the whole."""
     half = dates.later.shape[0] // 2
     origin = dates.later.index_to_world((half, 0, 0))
@@ -95,7 +93,7 @@ def test_half_of_a_later_scan_is_enough(dates: TwoDates) -> None:
     assert min(errors_mm(found, dates)) < 4.0
 
 
-def test_a_wrong_transform_is_called_poor(dates: TwoDates) -> None:
+def test_a_wrong_transform_is_called_poor(dates):
     shifted = dates.matrix.copy()
     shifted[:3, 3] += (25.0, 0.0, 20.0)
     assert measured(dates.earlier, dates.later, shifted).fit == "poor"
@@ -103,7 +101,7 @@ def test_a_wrong_transform_is_called_poor(dates: TwoDates) -> None:
 
 
 @pytest.mark.parametrize("size", [(11, 176, 208), (16, 20, 40)])
-def test_a_small_part_of_a_body_is_registered(dates: TwoDates, size: tuple[int, ...]) -> None:
+def test_a_small_part_of_a_body_is_registered(dates, size):
     """A slab of 33 mm, and a crop around an organ."""
     part = crop(dates, size)
     found = register(part, part)
@@ -120,9 +118,7 @@ def slab(volume: Volume, start: int, slices: int) -> Volume:
 
 
 @pytest.mark.parametrize("slices", [2, 11])
-def test_a_thin_slab_of_something_else_is_called_poor(
-    dates: TwoDates, phantom: Volume, slices: int
-) -> None:
+def test_a_thin_slab_of_something_else_is_called_poor(dates, phantom, slices):
     """Along few slices a residual is measured only in part: at best it is to be checked."""
     start = (dates.earlier.shape[0] - slices) // 2
     one = slab(dates.earlier, start, slices)
@@ -143,22 +139,20 @@ def test_a_thin_slab_of_something_else_is_called_poor(
     assert measured(one, later, off).fit == "poor"
 
 
-def test_what_cannot_be_measured_is_said_and_is_no_number_in_json() -> None:
+def test_what_cannot_be_measured_is_said_and_is_no_number_in_json():
     nothing = Registration(np.eye(4), float("inf"), float("inf"), 0.0, 0.4)
     assert nothing.sentence == "Registration poor: no part of one scan was found in the other."
     facts = json.loads(json.dumps(registration_facts(nothing), allow_nan=False))
     assert (facts["fit"], facts["shift_mm"], facts["worst_mm"]) == ("poor", None, None)
 
 
-def test_noise_is_no_patient(dates: TwoDates) -> None:
+def test_noise_is_no_patient(dates):
     part = crop(dates, (30, 80, 80))
     noise = np.random.default_rng(0).normal(0, 100, part.shape).astype(np.float32)
     assert register(part, replace(part, array=noise)).fit == "poor"
 
 
-def test_the_later_scan_is_brought_to_the_earlier_grid(
-    dates: TwoDates, registration: Registration
-) -> None:
+def test_the_later_scan_is_brought_to_the_earlier_grid(dates, registration):
     moved = brought_onto(dates.earlier, dates.later, registration.matrix)
     middle = tuple(slice(n // 4, -(n // 4)) for n in dates.earlier.shape)
     first: Floats = dates.earlier.array[middle].astype(np.float64)
@@ -168,11 +162,11 @@ def test_the_later_scan_is_brought_to_the_earlier_grid(
     np.testing.assert_allclose(there, registration.to_later(point), atol=1e-9)
 
 
-def test_pictures_are_refused(dates: TwoDates) -> None:
+def test_pictures_are_refused(dates):
     with pytest.raises(VolumeError, match="2D image"):
         register(dates.earlier, Volume(np.zeros((1, 20, 20)), (1e8, 1.0, 1.0)))
 
 
-def test_it_can_be_cancelled(dates: TwoDates) -> None:
+def test_it_can_be_cancelled(dates):
     with pytest.raises(Cancelled):
         register(dates.earlier, dates.later, cancelled=lambda: True)

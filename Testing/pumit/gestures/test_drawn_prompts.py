@@ -74,7 +74,7 @@ def cover(lines: list[np.ndarray], drawn: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_stroke_becomes_its_centre_line_on_every_plane(axis: int) -> None:
+def test_a_stroke_becomes_its_centre_line_on_every_plane(axis):
     volume = volume_of((60, 61, 62))
     places = np.array([[8.0, 8], [30, 20], [50, 50]])
     drawn = on_plane(stroke(places, (60, 60)), axis, 7, volume.shape)
@@ -90,7 +90,7 @@ def test_a_stroke_becomes_its_centre_line_on_every_plane(axis: int) -> None:
     assert np.linalg.norm(np.array(ends) - [[8, 8], [50, 50]], axis=1).max() < 5
 
 
-def test_points_follow_each_other_along_the_stroke() -> None:
+def test_points_follow_each_other_along_the_stroke():
     volume = volume_of((3, 80, 80))
     turn = np.linspace(0, 1.5 * np.pi, 30)
     places = 40 + 25 * np.stack((np.cos(turn), np.sin(turn)), axis=1)
@@ -102,7 +102,7 @@ def test_points_follow_each_other_along_the_stroke() -> None:
     assert np.abs(np.diff(angle)).max() < 0.3
 
 
-def test_spacing_decides_where_the_middle_is() -> None:
+def test_spacing_decides_where_the_middle_is():
     # 5 x 41 voxels of 10 x 1 mm: the long side in space is the short one in voxels.
     volume = Volume(np.zeros((7, 3, 43), np.uint8), (40.0, 1.0, 1.0))
     drawn = np.zeros(volume.shape, bool)
@@ -114,7 +114,7 @@ def test_spacing_decides_where_the_middle_is() -> None:
 
 
 @pytest.mark.parametrize("radius", [1, 4])
-def test_a_dot_is_a_click_in_its_middle(radius: int) -> None:
+def test_a_dot_is_a_click_in_its_middle(radius):
     volume = Volume(np.zeros((9, 30, 30), np.uint8), (2.0, 1.0, 1.0))
     h, w = np.indices((30, 30))
     dot = (h - 14) ** 2 + (w - 16) ** 2 <= radius**2
@@ -123,7 +123,7 @@ def test_a_dot_is_a_click_in_its_middle(radius: int) -> None:
     np.testing.assert_array_equal(voxels_of(prompt, volume), [[4, 14, 16]])
 
 
-def test_each_drawing_is_a_prompt_the_largest_first() -> None:
+def test_each_drawing_is_a_prompt_the_largest_first():
     volume = volume_of((3, 60, 60))
     long = stroke(np.array([[8.0, 8], [8, 50]]), (60, 60))
     short = stroke(np.array([[40.0, 10], [40, 25]]), (60, 60))
@@ -142,7 +142,7 @@ def test_each_drawing_is_a_prompt_the_largest_first() -> None:
         ("eight", [circle(12, 30), circle(12, 30, right=24)], 2),
     ],
 )
-def test_all_of_a_stroke_is_covered(name: str, places: list[np.ndarray], at_most: int) -> None:
+def test_all_of_a_stroke_is_covered(name, places, at_most):
     volume = Volume(np.zeros((1, 60, 60), np.uint8), (1.0, 1.0, 1.0))
     drawn = np.any([stroke(p, (60, 60)) for p in places], axis=0)[None]
     prompts = scribble_prompts(drawn, (0, 0, 0), volume, is_positive=True)
@@ -150,7 +150,7 @@ def test_all_of_a_stroke_is_covered(name: str, places: list[np.ndarray], at_most
     assert cover([voxels_of(p, volume) for p in prompts], drawn) > 0.97
 
 
-def test_the_number_of_prompts_is_bounded_and_told(caplog) -> None:
+def test_the_number_of_prompts_is_bounded_and_told(caplog):
     volume = volume_of((8, 64, 64))
     dots = np.zeros(volume.shape, bool)
     dots[::4, ::4, ::4] = True
@@ -164,7 +164,7 @@ def test_the_number_of_prompts_is_bounded_and_told(caplog) -> None:
     assert 0 < len(prompts) <= MAX_PROMPTS
 
 
-def test_a_drawing_over_all_of_a_large_scan_is_answered() -> None:
+def test_a_drawing_over_all_of_a_large_scan_is_answered():
     volume = Volume(np.broadcast_to(np.uint8(0), (130, 130, 130)), (2.0, 1.0, 1.0))
     everything = np.broadcast_to(True, volume.shape)
     for make in DRAWINGS:
@@ -173,7 +173,7 @@ def test_a_drawing_over_all_of_a_large_scan_is_answered() -> None:
         assert np.abs(line.mean(axis=0) - np.array(volume.shape) / 2).max() < 12
 
 
-def test_coarsely_seen_strokes_still_lie_on_drawn_voxels() -> None:
+def test_coarsely_seen_strokes_still_lie_on_drawn_voxels():
     volume = Volume(np.broadcast_to(np.uint8(0), (150, 150, 150)))
     drawn = stroke(np.array([[2.0, 2, 2], [147, 100, 147]]), volume.shape, width=1)
     (prompt,) = scribble_prompts(drawn, (0, 0, 0), volume, is_positive=True)
@@ -187,7 +187,7 @@ def test_coarsely_seen_strokes_still_lie_on_drawn_voxels() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("is_outline", [False, True])
-def test_a_lasso_becomes_the_middle_line_on_every_plane(axis: int, is_outline: bool) -> None:
+def test_a_lasso_becomes_the_middle_line_on_every_plane(axis, is_outline):
     volume = Volume(np.zeros((60, 60, 60), np.uint8))
     bar = np.zeros((60, 60), bool)
     bar[20:31, 5:55] = True
@@ -202,7 +202,7 @@ def test_a_lasso_becomes_the_middle_line_on_every_plane(axis: int, is_outline: b
     assert np.ptp(flat[:, 1]) > 30
 
 
-def test_a_negative_lasso_becomes_its_deepest_point() -> None:
+def test_a_negative_lasso_becomes_its_deepest_point():
     volume = volume_of((4, 60, 60))
     bar = np.zeros((1, 60, 60), bool)
     bar[0, 20:31, 5:55] = True
@@ -213,7 +213,7 @@ def test_a_negative_lasso_becomes_its_deepest_point() -> None:
     np.testing.assert_allclose(voxels_of(prompt, volume)[0], [2, 25, 29.5], atol=1)
 
 
-def test_a_lasso_on_an_oblique_plane_is_seen_as_flat() -> None:
+def test_a_lasso_on_an_oblique_plane_is_seen_as_flat():
     volume = Volume(np.zeros((60, 100, 100), np.uint8), (2.0, 1.0, 1.0))
     d, h, w = np.indices(volume.shape)
     plane = np.abs(d - 0.45 * h - 5) <= 0.6
@@ -224,7 +224,7 @@ def test_a_lasso_on_an_oblique_plane_is_seen_as_flat() -> None:
         assert np.abs(voxels_of(prompt, volume)[0] - [27.5, 50, 50]).max() <= 2
 
 
-def test_a_lasso_through_many_slices_is_a_body() -> None:
+def test_a_lasso_through_many_slices_is_a_body():
     volume = Volume(np.zeros((40, 30, 30), np.uint8), (1.0, 1.0, 1.0))
     tube = np.zeros(volume.shape, bool)
     tube[2:38, 9:20, 8:19] = True
@@ -241,7 +241,7 @@ def test_a_lasso_through_many_slices_is_a_body() -> None:
     kind=st.sampled_from(["scribble", "lasso"]),
     thin=st.sampled_from([None, 0, 1, 2]),
 )
-def test_points_lie_on_what_is_drawn(seed, density, is_positive, kind, thin) -> None:
+def test_points_lie_on_what_is_drawn(seed, density, is_positive, kind, thin):
     random = np.random.default_rng(seed)
     volume = volume_of(tuple(random.integers(1, 24, 3).tolist()), seed)
     start = [int(random.integers(0, n)) for n in volume.shape]
@@ -281,7 +281,7 @@ def test_points_lie_on_what_is_drawn(seed, density, is_positive, kind, thin) -> 
         (np.ones((3, 4), bool), (0, 0, 0), "three axes"),
     ],
 )
-def test_what_is_not_a_drawing_on_the_scan_is_refused(make, drawn, start, words) -> None:
+def test_what_is_not_a_drawing_on_the_scan_is_refused(make, drawn, start, words):
     with pytest.raises(PromptError, match=words):
         make(drawn, start, volume_of((10, 10, 10)), is_positive=True)
 
@@ -290,7 +290,7 @@ def test_what_is_not_a_drawing_on_the_scan_is_refused(make, drawn, start, words)
 
 
 @given(seed=st.integers(0, 10**6))
-def test_a_box_holds_exactly_its_voxels(seed: int) -> None:
+def test_a_box_holds_exactly_its_voxels(seed):
     random = np.random.default_rng(seed)
     volume = volume_of(tuple(random.integers(2, 30, 3).tolist()), seed)
     low = [int(random.integers(0, n)) for n in volume.shape]
@@ -317,7 +317,7 @@ def test_a_box_holds_exactly_its_voxels(seed: int) -> None:
     np.testing.assert_allclose(corners.max(axis=0), np.array(high) - 1, atol=1e-6)
 
 
-def test_a_box_on_a_planar_image_lies_in_it() -> None:
+def test_a_box_on_a_planar_image_lies_in_it():
     volume = Volume(np.zeros((1, 40, 50), np.uint8), (PLANAR_SLICE_SPACING_MM, 0.5, 0.5))
     (prompt,) = box_prompts([(0, 1), (4, 9), (10, 50)], volume, is_positive=True)
     box = to_index([prompt], volume, ORDER).box
@@ -325,7 +325,7 @@ def test_a_box_on_a_planar_image_lies_in_it() -> None:
     np.testing.assert_allclose(box, [[0, 4, 10], [0, 8, 49]], atol=1e-6)
 
 
-def test_a_negative_box_becomes_a_click_in_its_middle() -> None:
+def test_a_negative_box_becomes_a_click_in_its_middle():
     volume = volume_of((20, 21, 22))
     (prompt,) = box_prompts([(2, 9), (0, 21), (5, 15)], volume, is_positive=False)
     assert isinstance(prompt, PointPrompt)
@@ -343,7 +343,7 @@ def test_a_negative_box_becomes_a_click_in_its_middle() -> None:
         [(0, 5), (0, 5)],
     ],
 )
-def test_a_box_without_voxels_of_the_scan_is_refused(bounds) -> None:
+def test_a_box_without_voxels_of_the_scan_is_refused(bounds):
     with pytest.raises(PromptError, match="at least one voxel"):
         box_prompts(bounds, volume_of((10, 10, 10)), is_positive=True)
 
@@ -356,7 +356,7 @@ def depth_of(mask: np.ndarray, cell_size: tuple[float, ...] | None = None) -> np
     return ndimage.distance_transform_edt(np.pad(mask, 1), sampling=cell_size)[within]
 
 
-def test_the_path_of_a_bar_runs_along_its_middle() -> None:
+def test_the_path_of_a_bar_runs_along_its_middle():
     depth = depth_of(np.ones((9, 60), bool))
     path = np.array(inner_path(depth, 0.8))
     assert (path[1:-1, 0] == 4).all()
@@ -368,7 +368,7 @@ def test_the_path_of_a_bar_runs_along_its_middle() -> None:
 
 
 @given(seed=st.integers(0, 10**6), axes=st.integers(1, 3), inner=st.sampled_from([0.0, 0.5, 0.8]))
-def test_paths_go_from_cell_to_neighbour_within_the_part(seed, axes, inner) -> None:
+def test_paths_go_from_cell_to_neighbour_within_the_part(seed, axes, inner):
     random = np.random.default_rng(seed)
     mask = random.random(tuple(random.integers(2, 12, axes))) < 0.7
     if not mask.any():

@@ -26,16 +26,14 @@ FLOORS = {"liver": 0.5, "left kidney": 0.4}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("organ", FLOORS)
-def test_one_click_with_the_default_model(
-    phantom_session: tuple[InteractiveSession, Any], organ: str
-) -> None:
+def test_one_click_with_the_default_model(phantom_session, organ):
     session, phantom = phantom_session
     session.add_point(phantom.centre_lps(organ), segment=organ)
     assert dice(session.predict(organ), phantom.masks[organ]) > FLOORS[organ]
 
 
 @pytest.mark.slow
-def test_one_box_with_the_default_model(phantom_session: tuple[InteractiveSession, Any]) -> None:
+def test_one_box_with_the_default_model(phantom_session):
     session, phantom = phantom_session
     where = np.argwhere(phantom.masks["left kidney"])
     low, high = tuple(where.min(0)), tuple(where.max(0))
@@ -44,9 +42,7 @@ def test_one_box_with_the_default_model(phantom_session: tuple[InteractiveSessio
 
 
 @pytest.mark.slow
-def test_corrections_do_not_make_it_worse_with_the_default_model(
-    phantom_session: tuple[InteractiveSession, Any],
-) -> None:
+def test_corrections_do_not_make_it_worse_with_the_default_model(phantom_session):
     from pumit.evaluation.simulated_user import dice_after_clicks
 
     session, phantom = phantom_session

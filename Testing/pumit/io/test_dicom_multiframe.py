@@ -1,10 +1,5 @@
 """Enhanced multi-frame objects read like the single-frame series they replace."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Literal
-
 import numpy as np
 import pytest
 from generated_scans import (
@@ -27,7 +22,7 @@ OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
 
 
 @pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE])
-def test_frames_are_sorted_into_a_volume(tmp_path: Path, orientation: tuple[float, ...]) -> None:
+def test_frames_are_sorted_into_a_volume(tmp_path, orientation):
     axes = np.asarray(orientation).reshape(2, 3)
     order = [3, 0, 4, 1, 2]
     positions = [np.array([1.0, 2, 3]) + 2.0 * k * np.cross(axes[0], axes[1]) for k in order]
@@ -43,8 +38,8 @@ def test_frames_are_sorted_into_a_volume(tmp_path: Path, orientation: tuple[floa
 
 @pytest.mark.parametrize(("time", "kind"), [(1, "BINARY"), (2, "BINARY"), (2, "LABELMAP")])
 def test_times_are_a_question_and_a_segmentation_of_one_refers_to_its_own_frames(
-    tmp_path: Path, time: int, kind: Literal["BINARY", "LABELMAP"]
-) -> None:
+    tmp_path, time, kind
+):
     positions = [np.array([0.0, 0, 2 * (k % 3)]) for k in range(6)]
     stored = write_enhanced(tmp_path / "e.dcm", positions, times=[1, 1, 1, 2, 2, 2])
     with pytest.raises(AmbiguousSeriesError, match="TemporalPositionIndex 2, 3 slices"):
@@ -63,7 +58,7 @@ def test_times_are_a_question_and_a_segmentation_of_one_refers_to_its_own_frames
     assert found == {3 * time - 1, 3 * time}
 
 
-def test_missing_frames_are_refused(tmp_path: Path) -> None:
+def test_missing_frames_are_refused(tmp_path):
     positions = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 2, 4, 5)]
     write_enhanced(tmp_path / "e.dcm", positions)
     refused(tmp_path / "e.dcm", "between slices 3 and 4")
@@ -74,7 +69,7 @@ def test_missing_frames_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "e.dcm", "holds 2 frames")
 
 
-def test_series_in_several_multi_frame_files_has_no_segmentation_object(tmp_path: Path) -> None:
+def test_series_in_several_multi_frame_files_has_no_segmentation_object(tmp_path):
     """A DICOM-SEG would refer to the frames of the first file alone, and lose the others'."""
     positions = [np.array([0.0, 0, 2 * k]) for k in range(6)]
     first = write_enhanced(tmp_path / "a.dcm", positions[:3])
@@ -86,7 +81,7 @@ def test_series_in_several_multi_frame_files_has_no_segmentation_object(tmp_path
         write_dicom_seg(Segmentation(volume, (segment,), Algorithm("x", "1")), tmp_path / "s.dcm")
 
 
-def test_times_of_frames_keep_volumes_apart(tmp_path: Path) -> None:
+def test_times_of_frames_keep_volumes_apart(tmp_path):
     """Frames in no order, whose own times alone say which volume they belong to."""
     places = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 1, 0, 2, 2)]
     times = ["120000.1", "120000.2", "120007.2", "120007.1", "120007.3", "120000.3"]

@@ -105,9 +105,7 @@ def is_silent(
 
 
 @pytest.mark.parametrize("kind", SCANS)
-def test_damaged_scans(
-    tmp_path: Path, kind: str, seeds: Path, is_silent: Callable[[], None]
-) -> None:
+def test_damaged_scans(tmp_path, kind, seeds, is_silent):
     @FUZZ
     @given(damaged(sorted((seeds / kind).glob(SCANS[kind]))))
     def run(made: tuple[str, bytes]) -> None:
@@ -120,9 +118,7 @@ def test_damaged_scans(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_damaged_labels(
-    tmp_path: Path, kind: str, seeds: Path, is_silent: Callable[[], None]
-) -> None:
+def test_damaged_labels(tmp_path, kind, seeds, is_silent):
     volume, files = scan_for_labels(seeds), sorted((seeds / kind).iterdir())
 
     @FUZZ
@@ -152,7 +148,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_random_bytes(tmp_path: Path, start: bytes, is_silent: Callable[[], None]) -> None:
+def test_random_bytes(tmp_path, start, is_silent):
     @FUZZ
     @given(st.binary(max_size=700), st.booleans())
     def run(content: bytes, in_folder: bool) -> None:
@@ -174,7 +170,7 @@ SECONDS, RUNS = draws(15), draws(500)
     importlib.util.find_spec("atheris") is None,
     reason="atheris is not installed; it is built for Linux on x86-64 only",
 )
-def test_fuzzing_by_coverage_finds_nothing(tmp_path: Path) -> None:
+def test_fuzzing_by_coverage_finds_nothing(tmp_path):
     command = [sys.executable, str(LAB / "fuzz_files.py"), "--together", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*command, "--seconds", str(SECONDS), "--runs", str(RUNS)],

@@ -50,9 +50,7 @@ def refused(path: Path, reason: str) -> None:
         (1, (1, 2, 3)),
     ],
 )
-def test_coordinate_system_is_respected(
-    tmp_path: Path, system: Any, expected: tuple[float, float, float]
-) -> None:
+def test_coordinate_system_is_respected(tmp_path, system, expected):
     data = markup(system=system, controlPoints=[control_point([1, 2, 3])])
     if system is None:
         del data["coordinateSystem"]
@@ -71,16 +69,14 @@ def test_coordinate_system_is_respected(
         ("Lesion negative-1", "", False),
     ],
 )
-def test_words_make_a_point_negative(
-    tmp_path: Path, label: str, description: str, is_positive: bool
-) -> None:
+def test_words_make_a_point_negative(tmp_path, label, description, is_positive):
     point = control_point([1, 2, 3], label)
     point["description"] = description
     path = write(tmp_path, markup(controlPoints=[point]))
     assert read_markups(path) == [PointPrompt((1, 2, 3), is_positive)]
 
 
-def test_name_of_the_list_makes_all_its_points_negative(tmp_path: Path) -> None:
+def test_name_of_the_list_makes_all_its_points_negative(tmp_path):
     data = markup(controlPoints=[control_point([1, 2, 3])])
     by_file = write(tmp_path, data, name="Background points.mrk.json")
     assert read_markups(by_file) == [PointPrompt((1, 2, 3), is_positive=False)]
@@ -88,7 +84,7 @@ def test_name_of_the_list_makes_all_its_points_negative(tmp_path: Path) -> None:
     assert [p.is_positive for p in read_markups(by_name)] == [False, True]  # type: ignore[union-attr]
 
 
-def test_points_that_were_never_placed_are_passed_over(tmp_path: Path) -> None:
+def test_points_that_were_never_placed_are_passed_over(tmp_path):
     points = [
         control_point([0, 0, 0], positionStatus="undefined"),
         control_point([1, 2, 3], positionStatus="defined"),
@@ -111,7 +107,7 @@ ROI = {
 }  # fmt: skip
 
 
-def test_rotated_region_of_interest_becomes_its_eight_corners(tmp_path: Path) -> None:
+def test_rotated_region_of_interest_becomes_its_eight_corners(tmp_path):
     [box] = read_markups(write(tmp_path, markup("ROI", **ROI)))
     assert isinstance(box, BoxPrompt)
     corners = np.asarray(box.corners_lps)
@@ -123,7 +119,7 @@ def test_rotated_region_of_interest_becomes_its_eight_corners(tmp_path: Path) ->
     assert {10.0, 20.0, 30.0} <= set(edges)
 
 
-def test_region_in_ras_is_mirrored(tmp_path: Path) -> None:
+def test_region_in_ras_is_mirrored(tmp_path):
     data = markup("ROI", "RAS", center=[10, 20, 30], size=[2, 4, 6])
     [box] = read_markups(write(tmp_path, data))
     assert isinstance(box, BoxPrompt)
@@ -133,7 +129,7 @@ def test_region_in_ras_is_mirrored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Curve", "ClosedCurve", "Line"])
-def test_curves_become_scribbles(tmp_path: Path, kind: str) -> None:
+def test_curves_become_scribbles(tmp_path, kind):
     for label in ("F", "Background"):
         points = [control_point([k, 0, 0], f"{label}-{k}") for k in range(3)]
         [scribble] = read_markups(write(tmp_path, markup(kind, controlPoints=points)))
@@ -142,7 +138,7 @@ def test_curves_become_scribbles(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])
-def test_own_prompts_are_read_back(tmp_path: Path, is_wrapped: bool) -> None:
+def test_own_prompts_are_read_back(tmp_path, is_wrapped):
     prompts = [
         PointPrompt((1, 2, 3), is_positive=False),
         BoxPrompt.from_bounds((0, 0, 0), (1, 2, 3)),
@@ -182,12 +178,12 @@ def test_own_prompts_are_read_back(tmp_path: Path, is_wrapped: bool) -> None:
         ),
     ],
 )
-def test_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
+def test_bad_file_is_refused_in_one_line(tmp_path, text, reason):
     (tmp_path / "p.json").write_text(text)
     refused(tmp_path / "p.json", reason)
 
 
-def test_missing_file_folder_and_bytes_are_refused(tmp_path: Path) -> None:
+def test_missing_file_folder_and_bytes_are_refused(tmp_path):
     refused(tmp_path / "no.json", "no prompt file 'no.json'")
     refused(tmp_path, "cannot be read")
     (tmp_path / "p.json").write_bytes(b"\xff\xfe\x00\x80")
@@ -215,7 +211,7 @@ json_values = st.recursive(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(json_values)
-def test_any_json_gives_prompts_or_a_prompt_error(tmp_path: Path, value: Any) -> None:
+def test_any_json_gives_prompts_or_a_prompt_error(tmp_path, value):
     (tmp_path / "p.json").write_text(json.dumps(value))
     message = "reason"
     try:
@@ -226,7 +222,7 @@ def test_any_json_gives_prompts_or_a_prompt_error(tmp_path: Path, value: Any) ->
 
 
 @pytest.mark.slicer
-def test_what_slicer_writes_is_read(tmp_path: Path) -> None:
+def test_what_slicer_writes_is_read(tmp_path):
     slicer = pytest.importorskip("slicer_core", reason="slicer-core is not installed")
     vtk = pytest.importorskip("vtk")
     scene = slicer.vtkMRMLScene()
@@ -241,7 +237,7 @@ def test_what_slicer_writes_is_read(tmp_path: Path) -> None:
     assert read_markups(tmp_path / "p.mrk.json") == [PointPrompt((-1, -2, 3), is_positive=False)]
 
 
-def test_units_may_be_a_code(tmp_path: Path) -> None:
+def test_units_may_be_a_code(tmp_path):
     """As the schema allows: value, scheme and meaning."""
     given = markup(controlPoints=[control_point([1, 2, 3])])
     given["coordinateUnits"] = ["mm", "UCUM", "millimeter"]

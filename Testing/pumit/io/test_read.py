@@ -37,9 +37,7 @@ def assert_is_image(volume: Volume, image: SimpleITK.Image) -> None:
 
 @pytest.mark.parametrize("extension", FORMATS)
 @pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=DIRECTIONS)
-def test_voxels_keep_value_type_and_world_position(
-    tmp_path: Path, extension: str, direction: np.ndarray
-) -> None:
+def test_voxels_keep_value_type_and_world_position(tmp_path, extension, direction):
     path = tmp_path / f"scan.{extension}"
     for dtype in (np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64):
         image = itk_image((pattern() % 251).astype(dtype), direction=direction)
@@ -52,7 +50,7 @@ def test_voxels_keep_value_type_and_world_position(
 
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
-def test_times_and_components_become_channels(tmp_path: Path, extension: str) -> None:
+def test_times_and_components_become_channels(tmp_path, extension):
     times, direction = pattern((4, 5, 6, 7)), rotation(10, 20, 30)
     parts = pattern((5, 6, 7, 3)).astype(np.float32)
     path = tmp_path / f"scan.{extension}"
@@ -70,7 +68,7 @@ def test_times_and_components_become_channels(tmp_path: Path, extension: str) ->
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
 @pytest.mark.parametrize("shape", [(6, 7), (1, 6, 7)])
-def test_single_slice_is_planar(tmp_path: Path, extension: str, shape: tuple[int, ...]) -> None:
+def test_single_slice_is_planar(tmp_path, extension, shape):
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern(shape)), str(path))
     volume = Volume.read(path)
@@ -80,7 +78,7 @@ def test_single_slice_is_planar(tmp_path: Path, extension: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("extension", ["nii", "nii.gz", "nrrd", "mha"])
-def test_content_decides_not_the_name(tmp_path: Path, extension: str) -> None:
+def test_content_decides_not_the_name(tmp_path, extension):
     image = itk_image(pattern(), direction=DIRECTIONS["left-handed"])
     SimpleITK.WriteImage(image, str(tmp_path / f"scan.{extension}"))
     for name in ("upload", "upload.nii.gz", "upload.png", "Aufnahme äöü 中.nrrd"):
@@ -90,8 +88,8 @@ def test_content_decides_not_the_name(tmp_path: Path, extension: str) -> None:
 
 @pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
 def test_few_nonfinite_voxels_get_the_smallest_value_and_many_are_refused(
-    tmp_path: Path, extension: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, extension, caplog
+):
     array = pattern().astype(np.float32)
     damaged = array.copy()
     damaged[0, 0, :3] = (np.nan, np.inf, -np.inf)
@@ -111,9 +109,7 @@ def test_few_nonfinite_voxels_get_the_smallest_value_and_many_are_refused(
 
 
 @pytest.mark.parametrize("extension", FORMATS)
-def test_truncated_file_is_refused(
-    tmp_path: Path, extension: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_truncated_file_is_refused(tmp_path, extension, capfd):
     path = tmp_path / f"scan.{extension}"
     noise = np.random.default_rng(0).integers(0, 1000, (9, 20, 30)).astype(np.int16)
     SimpleITK.WriteImage(itk_image(noise), str(path), extension != "nii")
@@ -130,13 +126,13 @@ def test_truncated_file_is_refused(
     # Without a time, so that all processes of a test run collect the same tests.
     [b"", b"\0", b"hello\n", b"\x1f\x8b", b"\0" * 5000, gzip.compress(b"no image" * 100, mtime=0)],
 )
-def test_file_that_is_no_image_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_image_is_refused(tmp_path, content):
     for name in ("a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.png", "a.dcm", "a.zip"):
         (tmp_path / name).write_bytes(content)
         refused(tmp_path / name, "empty|known kind|damaged")
 
 
-def test_path_that_leads_to_no_image_is_refused(tmp_path: Path) -> None:
+def test_path_that_leads_to_no_image_is_refused(tmp_path):
     refused(tmp_path / "scan.nii", "no file or folder 'scan.nii'")
     refused(tmp_path, "No DICOM image found: no DICOM objects")
     (tmp_path / "readme.txt").write_text("nothing here")
@@ -147,9 +143,7 @@ def test_path_that_leads_to_no_image_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "folder"])
-def test_missing_permission_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_missing_permission_is_named(tmp_path, monkeypatch, name):
     path = tmp_path / name
     if name == "folder":
         path.mkdir()
@@ -188,9 +182,7 @@ def test_missing_permission_is_named(
     ],
     ids=["size", "spacing", "axes"],
 )
-def test_impossible_header_is_refused(
-    tmp_path: Path, extension: str, nrrd: tuple[bytes, bytes], mha: tuple[bytes, bytes], reason: str
-) -> None:
+def test_impossible_header_is_refused(tmp_path, extension, nrrd, mha, reason):
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern(), spacing=(1.0, 2.0, 3.0)), str(path))
     path.write_bytes(path.read_bytes().replace(*nrrd).replace(*mha))
@@ -210,14 +202,7 @@ def test_impossible_header_is_refused(
         ("mha", b"", b"", ""),
     ],
 )
-def test_lengths_that_are_not_millimetres_are_said(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    extension: str,
-    old: bytes,
-    new: bytes,
-    said: str,
-) -> None:
+def test_lengths_that_are_not_millimetres_are_said(tmp_path, caplog, extension, old, new, said):
     path = tmp_path / f"scan.{extension}"
     SimpleITK.WriteImage(itk_image(pattern()), str(path))
     path.write_bytes(path.read_bytes().replace(old, new, 1))
@@ -227,7 +212,7 @@ def test_lengths_that_are_not_millimetres_are_said(
 
 
 @pytest.mark.parametrize("extension", ["nrrd", "mha"])
-def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: str) -> None:
+def test_sheared_header_becomes_a_perpendicular_grid(tmp_path, extension):
     path = tmp_path / f"scan.{extension}"
     ramp = np.arange(5.0)[:, None, None] + np.zeros((5, 6, 7))
     SimpleITK.WriteImage(itk_image(ramp, spacing=(1.0, 1.0, 2.0)), str(path))
@@ -240,7 +225,7 @@ def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: 
     assert np.abs(volume.direction.T @ volume.direction - np.eye(3)).max() < 1e-9
 
 
-def test_preamble_of_another_kind_is_still_dicom(tmp_path: Path) -> None:
+def test_preamble_of_another_kind_is_still_dicom(tmp_path):
     """Its 128 bytes are free: some hold a TIFF, a NIfTI header's length or a picture's start."""
     pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
     for k, start in enumerate(

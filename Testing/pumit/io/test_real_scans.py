@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ def assert_same_grid(a: Volume, b: Volume, atol_mm: float = 1e-3) -> None:
 
 
 @pytest.mark.slow
-def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
+def test_every_case_is_what_itk_reads(shared_data):
     cases = sorted((shared_data / "cases").iterdir())
     assert len(cases) == 37
     for case in cases:
@@ -36,9 +35,7 @@ def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
             np.testing.assert_allclose(volume.index_to_world(index), expected, atol=1e-6)
 
 
-def test_chaos_zip_is_the_case_of_the_same_scan_and_its_label_lies_on_it(
-    shared_data: Path,
-) -> None:
+def test_chaos_zip_is_the_case_of_the_same_scan_and_its_label_lies_on_it(shared_data):
     volume = Volume.read(shared_data / "dicom" / "chaos_ct" / "dicom.zip")
     folder = shared_data / "cases" / "ct_chaos_liver"
     case, label = Volume.read(folder / "image.nii.gz"), read_labels(folder / "label.nii.gz", volume)
@@ -51,7 +48,7 @@ def test_chaos_zip_is_the_case_of_the_same_scan_and_its_label_lies_on_it(
     assert all(file.is_file() for file in volume.source.files)
 
 
-def test_tilted_brain_series_has_itks_positions(shared_data: Path) -> None:
+def test_tilted_brain_series_has_itks_positions(shared_data):
     folder = shared_data / "dicom" / "brain_mr" / "Study3" / "11-T1post-18670"
     volume = Volume.read(folder)
     reader = SimpleITK.ImageSeriesReader()
@@ -66,7 +63,7 @@ def test_tilted_brain_series_has_itks_positions(shared_data: Path) -> None:
         np.testing.assert_array_equal(volume.array[round(index[0])], plane)
 
 
-def test_study_with_several_series_is_a_question(shared_data: Path) -> None:
+def test_study_with_several_series_is_a_question(shared_data):
     folder = shared_data / "dicom" / "brain_mr" / "Study3"
     with pytest.raises(AmbiguousSeriesError) as caught:
         Volume.read(folder)
@@ -77,7 +74,7 @@ def test_study_with_several_series_is_a_question(shared_data: Path) -> None:
     assert volume.shape == (22, 320, 280)
 
 
-def test_breast_series_is_read_past_its_segmentation(shared_data: Path) -> None:
+def test_breast_series_is_read_past_its_segmentation(shared_data):
     volume = Volume.read(shared_data / "dicom" / "breast_ucsf_br06")
     assert volume.shape == (60, 256, 256)
     case = Volume.read(shared_data / "cases" / "mr_breast_br06_dce" / "image.nii.gz")
@@ -87,7 +84,7 @@ def test_breast_series_is_read_past_its_segmentation(shared_data: Path) -> None:
     assert volume.array[k, j, i] == case.array[20, 100, 50]
 
 
-def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> None:
+def test_three_slices_among_segmentations_are_the_scan(shared_data):
     volume = Volume.read(shared_data / "dicom" / "dcmqi")
     assert volume.shape == (3, 512, 512)
     reference = Volume.read(shared_data / "dicom" / "dcmqi" / "liver_seg.nrrd")
@@ -96,9 +93,7 @@ def test_three_slices_among_segmentations_are_the_scan(shared_data: Path) -> Non
     assert volume.array.min() == -3024
 
 
-def test_sheared_scan_lies_where_its_sform_says(
-    shared_data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sheared_scan_lies_where_its_sform_says(shared_data, caplog):
     import gzip
 
     path = shared_data / "odd" / "shear.nii.gz"
@@ -124,7 +119,7 @@ def test_sheared_scan_lies_where_its_sform_says(
 @pytest.mark.parametrize(
     ("name", "channels"), [("isic/ISIC_0000000.jpg", 3), ("covid_cxr/cxr_00.png", None)]
 )
-def test_pictures_are_read(shared_data: Path, name: str, channels: int | None) -> None:
+def test_pictures_are_read(shared_data, name, channels):
     volume = Volume.read(shared_data / "images2d" / name)
     assert volume.is_planar
     assert channels is None or volume.channels == channels

@@ -34,13 +34,13 @@ def put(folder: Path, *files: str) -> Path:
     return folder
 
 
-def test_a_folder_gives_its_files_and_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_gives_its_files_and_nothing_else(tmp_path):
     # macOS writes hidden files onto other disks, ._NAME beside each file.
     put(tmp_path, "b.nii.gz", "a.nrrd", "notes.md", "._a.nrrd", ".DS_Store", "._b.png")
     assert names(tmp_path) == ["a", "b"]
 
 
-def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> None:
+def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path):
     lines = "# scans\n\nsub/a.nii.gz\nsub/a.nii.gz\tsecond\n"
     (tmp_path / "list.txt").write_text(lines)
     scans = find_scans([tmp_path / "list.txt"])
@@ -51,7 +51,7 @@ def test_a_list_names_paths_next_to_it_and_may_name_results(tmp_path: Path) -> N
         find_scans([tmp_path / "list.txt"])
 
 
-def test_a_tree_gives_each_series_by_its_folder(tmp_path: Path) -> None:
+def test_a_tree_gives_each_series_by_its_folder(tmp_path):
     write_series(tmp_path / "p1" / "ct", 1)
     first = write_series(tmp_path / "p2" / "both", 2)
     write_series(tmp_path / "other", 3)
@@ -68,7 +68,7 @@ def test_a_tree_gives_each_series_by_its_folder(tmp_path: Path) -> None:
     assert all(Volume.read(s.path, series=s.series).shape == (3, 8, 8) for s in scans[1:])
 
 
-def test_a_damaged_slice_is_a_scan_that_fails(tmp_path: Path) -> None:
+def test_a_damaged_slice_is_a_scan_that_fails(tmp_path):
     write_series(tmp_path / "good")
     write_series(tmp_path / "bad", 1)
     for file in (tmp_path / "bad").iterdir():
@@ -79,7 +79,7 @@ def test_a_damaged_slice_is_a_scan_that_fails(tmp_path: Path) -> None:
         Volume.read(scans["bad/damaged"].path)
 
 
-def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path):
     tasks = [
         ScanTask(
             Scan(tmp_path / folder / "t1.nii.gz", name), tmp_path / f"{name}.nrrd", BatchSettings()
@@ -90,9 +90,7 @@ def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> No
         check_targets(tasks)
 
 
-def test_dicom_beside_other_files_is_found(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dicom_beside_other_files_is_found(tmp_path, caplog):
     """As discs bring a logo in the folder of their images, or above it."""
     write_series(tmp_path / "disc" / "IMAGES")
     put(tmp_path / "disc", "logo.png", "IMAGES/logo.jpg")
@@ -107,9 +105,7 @@ def test_dicom_beside_other_files_is_found(
     assert names(tmp_path / "disc" / "IMAGES") == ["t1", "IMAGES"]
 
 
-def test_what_a_scene_holds_but_scans_is_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_scene_holds_but_scans_is_passed_over(tmp_path, caplog):
     put(
         tmp_path / "scene",
         "scene.mrml",
@@ -130,14 +126,14 @@ def test_what_a_scene_holds_but_scans_is_passed_over(
         find_scans([tmp_path / "results"])
 
 
-def test_mere_pictures_are_scans(tmp_path: Path) -> None:
+def test_mere_pictures_are_scans(tmp_path):
     put(tmp_path, "a.png", "b.jpg", "masks/a.png")
     assert names(tmp_path) == ["a", "b"]
     put(tmp_path / "tree", "p1/a.png", "p2/a.png")
     assert names(tmp_path / "tree") == ["p1/a", "p2/a"]
 
 
-def test_a_chosen_series_leaves_out_files_that_are_not_dicom(tmp_path: Path) -> None:
+def test_a_chosen_series_leaves_out_files_that_are_not_dicom(tmp_path):
     uid = write_series(tmp_path)
     (tmp_path / "t1.nii.gz").write_bytes(b"")
     (scan,) = find_scans([tmp_path], series=uid)

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pydicom
@@ -155,7 +154,7 @@ def small_files() -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no resource limits")
-def test_small_files_take_little(tmp_path: Path) -> None:
+def test_small_files_take_little(tmp_path):
     (tmp_path / "gone").mkdir()
     contents = small_files()
     files = [tmp_path / name for name in contents]
@@ -175,7 +174,7 @@ def test_small_files_take_little(tmp_path: Path) -> None:
     assert not [name for name, (_, taken) in found.items() if taken > MEMORY_MIB], found
 
 
-def test_long_comments_and_values_of_keys_are_read(tmp_path: Path) -> None:
+def test_long_comments_and_values_of_keys_are_read(tmp_path):
     head, _, voxels = nrrd("uint8", "3 1 1", "ascii").partition(b"\n\n")
     long = b"x" * 5000
     extra = b"\n# " + long + b"\nkey:=" + long + b": " + long
@@ -183,7 +182,7 @@ def test_long_comments_and_values_of_keys_are_read(tmp_path: Path) -> None:
     assert Volume.read(tmp_path / "a.nrrd").array.ravel().tolist() == [1, 2, 3]
 
 
-def test_files_beside_a_detached_header_count(tmp_path: Path) -> None:
+def test_files_beside_a_detached_header_count(tmp_path):
     folder = tmp_path / "voxels"
     folder.mkdir()
     for k in range(3):
@@ -200,13 +199,13 @@ def test_files_beside_a_detached_header_count(tmp_path: Path) -> None:
         assert array[:, 0, 0].tolist() == [0, 1, 2]
 
 
-def test_a_segment_with_an_endless_number_is_none(tmp_path: Path) -> None:
+def test_a_segment_with_an_endless_number_is_none(tmp_path):
     head = "NRRD0004\ntype: uint8\ndimension: 2\nsizes: 1 1\nencoding: raw\n"
     (tmp_path / "a.seg.nrrd").write_text(f"{head}Segment{'1' * 5000}_ID:=a\n\n1")
     assert named_segments(tmp_path / "a.seg.nrrd") == ()
 
 
-def test_pixels_of_an_extended_offset_table_are_checked(tmp_path: Path) -> None:
+def test_pixels_of_an_extended_offset_table_are_checked(tmp_path):
     ds = dicom_slice(np.zeros((8, 8), np.uint16), (0.0, 0.0, 0.0))
     ds.compress("1.2.840.10008.1.2.5", generate_instance_uid=False)
     good = next(pydicom.encaps.generate_frames(ds.PixelData, number_of_frames=1))
@@ -217,7 +216,7 @@ def test_pixels_of_an_extended_offset_table_are_checked(tmp_path: Path) -> None:
         list(stored_frames([ds], gdcm))
 
 
-def test_deflated_frames_are_unpacked_one_at_a_time() -> None:
+def test_deflated_frames_are_unpacked_one_at_a_time():
     ds = dicom_slice(np.zeros((8, 8), np.uint8), None)
     frames = [zlib.compress(np.full(64, k, np.uint8).tobytes())[2:-4] for k in range(3)]
     compressed(ds, [frames[0], b"damaged", frames[2]], DEFLATED_FRAMES)
@@ -228,7 +227,7 @@ def test_deflated_frames_are_unpacked_one_at_a_time() -> None:
         next(found)
 
 
-def test_layers_beyond_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_beyond_the_memory_are_refused(monkeypatch):
     layers = LabelLayers((4, 64, 64), 255)
     monkeypatch.setattr(label_file, "free_bytes", lambda: 8 * 4 * 64 * 64)
     one = np.ones((1, 64, 64), dtype=bool)
@@ -238,7 +237,7 @@ def test_layers_beyond_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -
         layers.add(8, one)
 
 
-def test_planes_that_no_slice_takes_are_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planes_that_no_slice_takes_are_not_filled(monkeypatch):
     filled: list[int] = []
     picture = planar_contours._picture
 
@@ -256,7 +255,7 @@ def test_planes_that_no_slice_takes_are_not_filled(monkeypatch: pytest.MonkeyPat
         filled.clear()
 
 
-def test_sides_of_a_long_contour_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sides_of_a_long_contour_are_compared_in_parts(monkeypatch):
     rng = np.random.default_rng(0)
     contour = np.column_stack([np.ones(200), rng.uniform(-3, 25, (200, 2))])
     whole, _ = planar_contours.fill_contours([contour], (3, 20, 22), "a")

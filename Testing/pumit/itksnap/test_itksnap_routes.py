@@ -68,7 +68,7 @@ def mask_of(answer: Any) -> np.ndarray:
     return np.frombuffer(raw, np.int8).reshape(SHAPE) > 0
 
 
-def test_a_server_says_that_it_is_there(client: TestClient) -> None:
+def test_a_server_says_that_it_is_there(client):
     assert client.get("/status").json()["status"] == "ok"
     assert client.get("/status").json()["version"].startswith("PUMIT")
     (model,) = client.get("/v2/models").json()["models"]
@@ -77,7 +77,7 @@ def test_a_server_says_that_it_is_there(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/v2"])
-def test_a_click_is_answered_where_it_was_made(client: TestClient, prefix: str) -> None:
+def test_a_click_is_answered_where_it_was_made(client, prefix):
     session = opened(client, prefix)
     place = "x=7&y=4&z=2" if not prefix else "point=7&point=4&point=2"
     path = f"{prefix}/process_point_interaction/{session}"
@@ -96,7 +96,7 @@ def test_a_click_is_answered_where_it_was_made(client: TestClient, prefix: str) 
     assert client.get(f"{path}?{place}&foreground=true").status_code == 410
 
 
-def test_what_is_drawn_is_answered(client: TestClient) -> None:
+def test_what_is_drawn_is_answered(client):
     session = opened(client)
     drawn = np.zeros(SHAPE, np.float32)
     drawn[3, 3:8, 3:9] = 1
@@ -108,7 +108,7 @@ def test_what_is_drawn_is_answered(client: TestClient) -> None:
         assert "size of the image" in wrong.json()["detail"]
 
 
-def test_colours_and_stated_spacing_are_taken(client: TestClient) -> None:
+def test_colours_and_stated_spacing_are_taken(client):
     session = client.get("/start_session").json()["session_id"]
     colours = np.stack([SCAN] * 3, axis=-1)
     facts = {
@@ -123,7 +123,7 @@ def test_colours_and_stated_spacing_are_taken(client: TestClient) -> None:
     assert lease.session.volume.spacing_mm == (3.0, 0.9, 0.8)
 
 
-def test_sizes_that_are_none_are_one_sentence(client: TestClient) -> None:
+def test_sizes_that_are_none_are_one_sentence(client):
     session = client.get("/start_session").json()["session_id"]
     for facts in (
         {"dimensions": [12, 10, 5]},
@@ -139,7 +139,7 @@ def test_sizes_that_are_none_are_one_sentence(client: TestClient) -> None:
         assert isinstance(answer.json()["detail"], str)
 
 
-def test_a_bomb_is_unpacked_no_further_than_its_sizes_say(client: TestClient) -> None:
+def test_a_bomb_is_unpacked_no_further_than_its_sizes_say(client):
     session = client.get("/start_session").json()["session_id"]
     zeros = np.zeros((200, 200, 200), np.float32)
     answer = client.post(f"/upload_raw/{session}", **form(zeros, facts={"dimensions": [9, 9, 9]}))
@@ -147,7 +147,7 @@ def test_a_bomb_is_unpacked_no_further_than_its_sizes_say(client: TestClient) ->
     assert "dimensions" in answer.json()["detail"]
 
 
-def test_a_body_that_is_no_form_is_one_sentence(client: TestClient) -> None:
+def test_a_body_that_is_no_form_is_one_sentence(client):
     session = client.get("/start_session").json()["session_id"]
     for body in (b"", b"--x", b"--x\r\n\r\n\r\n--x--", b"\x00" * 999):
         for kind in ("multipart/form-data; boundary=x", "multipart/form-data", "application/json"):
@@ -160,20 +160,20 @@ def test_a_body_that_is_no_form_is_one_sentence(client: TestClient) -> None:
 # --- who may ask ----------------------------------------------------------------------------------
 
 
-def test_without_the_option_there_is_no_route(client: TestClient) -> None:
+def test_without_the_option_there_is_no_route(client):
     with make_client(itksnap=False) as closed:
         assert closed.get("/status").status_code == 401
         assert closed.get("/status", headers=AUTH).status_code == 404
         assert closed.get("/start_session").status_code == 401
 
 
-def test_all_else_needs_the_token(client: TestClient) -> None:
+def test_all_else_needs_the_token(client):
     for path in ("/capabilities", "/status/x", "/v2/modelsx", "/v2/start_session/a/b", "/v2"):
         assert client.get(path).status_code == 401, path
     assert client.post("/session/claim").status_code == 401
 
 
-def test_pages_in_a_browser_and_other_host_names_are_refused(client: TestClient) -> None:
+def test_pages_in_a_browser_and_other_host_names_are_refused(client):
     for headers in ({"Origin": "https://example.org"}, {"Sec-Fetch-Mode": "no-cors"}):
         for path in ("/status", "/start_session", "/v2/models"):
             assert client.get(path, headers=headers).status_code == 401
@@ -181,7 +181,7 @@ def test_pages_in_a_browser_and_other_host_names_are_refused(client: TestClient)
     assert client.get("/status", headers={"Host": "example.org:8911"}).status_code == 421
 
 
-def test_a_session_is_known_by_its_secret_name_only(client: TestClient) -> None:
+def test_a_session_is_known_by_its_secret_name_only(client):
     session = opened(client)
     path = f"/process_point_interaction/{session[:-1]}?x=7&y=4&z=2&foreground=true"
     assert client.get(path).status_code == 410
@@ -191,7 +191,7 @@ def test_a_session_is_known_by_its_secret_name_only(client: TestClient) -> None:
         assert small.get("/start_session").status_code == 503
 
 
-def test_a_session_outlives_a_pause(client: TestClient) -> None:
+def test_a_session_outlives_a_pause(client):
     """ITK-SNAP sends no heartbeats, and opens no second session in a run."""
     session = opened(client)
     leases = client.app.state.server.leases  # type: ignore[attr-defined]

@@ -1,10 +1,7 @@
 """Files of PUMIT's authors give the same answers as the networks they were written from."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +18,7 @@ from torch import nn
 CPU = torch.device("cpu")
 
 
-def test_their_tokenizer_reconstructs_as_it_did(tmp_path: Path) -> None:
+def test_their_tokenizer_reconstructs_as_it_did(tmp_path):
     path = tmp_path / "tokenizer.ckpt"
     network = tokenizer_file(path, prefix="tokenizer.").eval()
     checkpoint = read_model(path, "tokenizer")
@@ -36,14 +33,14 @@ def test_their_tokenizer_reconstructs_as_it_did(tmp_path: Path) -> None:
     assert read_recipe(path)[1] == checkpoint.sha256
 
 
-def test_every_weight_of_their_tokenizer_has_a_name() -> None:
+def test_every_weight_of_their_tokenizer_has_a_name():
     with torch.device("meta"):
         names = build_network("pumit_tokenizer").state_dict()
     layers = {name.rpartition(".")[0] for name in names} - {"quantizer"}
     assert set(TOKENIZER.values()) == layers
 
 
-def test_their_vit_predicts_as_it_did_and_begins_a_segmentation(tmp_path: Path) -> None:
+def test_their_vit_predicts_as_it_did_and_begins_a_segmentation(tmp_path):
     path = tmp_path / "pumit.ckpt"
     network = vit_file(path).eval()
     found = build_from(read_model(path, "encoder"), path, CPU)
@@ -74,7 +71,7 @@ class Loud(nn.Module):
          "not soft ones"),
     ],
 )  # fmt: skip
-def test_other_pickles_are_refused_in_one_line(tmp_path: Path, content: object, words: str) -> None:
+def test_other_pickles_are_refused_in_one_line(tmp_path, content, words):
     path = tmp_path / "x.ckpt"
     torch.save(content, path)
     with pytest.raises(CheckpointError, match=words) as error:
@@ -82,7 +79,7 @@ def test_other_pickles_are_refused_in_one_line(tmp_path: Path, content: object, 
     assert "\n" not in str(error.value)
 
 
-def test_a_pickle_of_another_protocol_brings_no_warning(tmp_path: Path) -> None:
+def test_a_pickle_of_another_protocol_brings_no_warning(tmp_path):
     path = tmp_path / "x.ckpt"
     path.write_bytes(pickle.dumps(Loud(), protocol=4))
     with warnings.catch_warnings(record=True) as caught:
@@ -92,7 +89,7 @@ def test_a_pickle_of_another_protocol_brings_no_warning(tmp_path: Path) -> None:
     assert not caught
 
 
-def test_a_file_that_lacks_a_weight_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_lacks_a_weight_is_refused(tmp_path):
     path = tmp_path / "pumit.ckpt"
     vit_file(path)
     content = torch.load(path, weights_only=True)

@@ -51,7 +51,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_models_that_can_be_used_are_reported_without_their_paths(models: Path) -> None:
+def test_models_that_can_be_used_are_reported_without_their_paths(models):
     cards = {card.name: card for card in installed_models()}
     assert set(cards) - SHIPPED == {
         "organs",
@@ -68,7 +68,7 @@ def test_models_that_can_be_used_are_reported_without_their_paths(models: Path) 
     assert not [card for card in cards.values() if str(models) in str(asdict(card))]
 
 
-def test_the_kind_follows_from_the_network_unless_the_recipe_says_it() -> None:
+def test_the_kind_follows_from_the_network_unless_the_recipe_says_it():
     assert kind_of({"network": "promptable"}) == "promptable"
     assert kind_of({"network": "pumit_tokenizer"}) == "tokenizer"
     assert kind_of({"network": "swin_unetr"}) == "automatic"
@@ -77,7 +77,7 @@ def test_the_kind_follows_from_the_network_unless_the_recipe_says_it() -> None:
         kind_of({"kind": "oracle"})
 
 
-def test_classes_keep_their_order_codes_and_colours() -> None:
+def test_classes_keep_their_order_codes_and_colours():
     rows = [{"name": "b", "terminology": "SCT:1"}, {"name": "a", "color_rgb": [0, 0.5, 1]}]
     first, second = classes_of({"classes": rows})
     assert (first.name, first.terminology, first.color_rgb) == ("b", "SCT:1", None)
@@ -87,7 +87,7 @@ def test_classes_keep_their_order_codes_and_colours() -> None:
             classes_of({"classes": bad})
 
 
-def test_a_calibration_reads_estimates_along_its_knots_and_never_beyond() -> None:
+def test_a_calibration_reads_estimates_along_its_knots_and_never_beyond():
     row = {
         "estimate": [0.2, 0.6, 0.8],
         "iou": [0.1, 0.5, 0.5],
@@ -112,6 +112,6 @@ def test_a_calibration_reads_estimates_along_its_knots_and_never_beyond() -> Non
         {"estimate": [0, float("inf")], "iou": [0, 1]},
     ],
 )
-def test_a_calibration_that_is_no_rising_curve_is_refused(row: Any) -> None:
+def test_a_calibration_that_is_no_rising_curve_is_refused(row):
     with pytest.raises(CheckpointError, match="no usable calibration"):
         calibration_of({"calibration": row})

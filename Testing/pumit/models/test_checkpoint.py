@@ -61,7 +61,7 @@ def assert_refused(path: Path, reason: str | None = None) -> None:
     assert str(path.parent) not in message
 
 
-def test_weights_and_recipe_round_trip(checkpoint: Path) -> None:
+def test_weights_and_recipe_round_trip(checkpoint):
     read = load_checkpoint(checkpoint)
     assert read.recipe == RECIPE
     assert read.state.keys() == state().keys()
@@ -71,18 +71,18 @@ def test_weights_and_recipe_round_trip(checkpoint: Path) -> None:
     assert read.sha256 == fingerprint(state())
 
 
-def test_recipe_is_read_without_the_weights(checkpoint: Path) -> None:
+def test_recipe_is_read_without_the_weights(checkpoint):
     assert read_recipe(checkpoint) == (RECIPE, fingerprint(state()))
 
 
-def test_shared_tensors_are_saved_each(tmp_path: Path) -> None:
+def test_shared_tensors_are_saved_each(tmp_path):
     tensor = torch.ones(4)
     path = tmp_path / "tied.safetensors"
     save_checkpoint(path, {"a": tensor, "b": tensor, "c": tensor[:2]}, RECIPE)
     assert load_checkpoint(path).state.keys() == {"a", "b", "c"}
 
 
-def test_fingerprint_tells_names_types_shapes_and_values_apart() -> None:
+def test_fingerprint_tells_names_types_shapes_and_values_apart():
     base = {"a": torch.zeros(2, 3)}
     others = [
         {"b": torch.zeros(2, 3)},
@@ -95,7 +95,7 @@ def test_fingerprint_tells_names_types_shapes_and_values_apart() -> None:
     assert len({fingerprint(s) for s in [base, *others]}) == 1 + len(others)
 
 
-def test_flipped_bits_are_noticed(checkpoint: Path) -> None:
+def test_flipped_bits_are_noticed(checkpoint):
     whole = checkpoint.read_bytes()
     header_end = 8 + struct.unpack("<Q", whole[:8])[0]
     last_letter = max(i for i in range(header_end) if whole[i : i + 1] == b"}")
@@ -114,7 +114,7 @@ def test_flipped_bits_are_noticed(checkpoint: Path) -> None:
         assert read.sha256 == fingerprint(state())
 
 
-def test_truncations_and_what_is_appended_are_noticed(checkpoint: Path) -> None:
+def test_truncations_and_what_is_appended_are_noticed(checkpoint):
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole + b"\0" * 16)
     assert_refused(checkpoint)
@@ -134,7 +134,7 @@ class _Trap:
 
 
 @pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
-def test_a_pickle_in_disguise_is_not_run(tmp_path: Path, protocol: int) -> None:
+def test_a_pickle_in_disguise_is_not_run(tmp_path, protocol):
     trace = tmp_path / "trace"
     path = tmp_path / "model.safetensors"
     path.write_bytes(pickle.dumps(_Trap(trace), protocol=protocol))
@@ -143,7 +143,7 @@ def test_a_pickle_in_disguise_is_not_run(tmp_path: Path, protocol: int) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_torch_file_in_disguise_is_not_run(tmp_path: Path, zipped: bool) -> None:
+def test_a_torch_file_in_disguise_is_not_run(tmp_path, zipped):
     trace = tmp_path / "trace"
     path = tmp_path / "model.safetensors"
     torch.save({"state": _Trap(trace)}, path, _use_new_zipfile_serialization=zipped)
@@ -151,7 +151,7 @@ def test_a_torch_file_in_disguise_is_not_run(tmp_path: Path, zipped: bool) -> No
     assert not trace.exists()
 
 
-def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path) -> None:
+def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path):
     path = tmp_path / "m.safetensors"
     save_checkpoint(path, {"w": torch.zeros(1)}, {"note": ""})
     length = struct.unpack("<Q", path.read_bytes()[:8])[0]
@@ -161,7 +161,7 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path) -> No
     assert read_recipe(path)[0] == recipe
 
 
-def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_safetensors_file_is_refused(tmp_path):
     path = tmp_path / "foreign.safetensors"
     save_file({"a": torch.zeros(3)}, str(path))
     assert_refused(path, "another program's")
@@ -180,9 +180,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
         {"sha256": None},
     ],
 )
-def test_a_damaged_or_absent_recipe_is_refused(
-    tmp_path: Path, changes: dict[str, str | None]
-) -> None:
+def test_a_damaged_or_absent_recipe_is_refused(tmp_path, changes):
     path = tmp_path / "model.safetensors"
     given = {"format": FORMAT, "sha256": "0", "recipe": "{}", **changes}
     metadata = {key: value for key, value in given.items() if value is not None}
@@ -190,7 +188,7 @@ def test_a_damaged_or_absent_recipe_is_refused(
     assert_refused(path, "recipe")
 
 
-def test_a_checkpoint_without_a_checksum_of_its_recipe_still_loads(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_checksum_of_its_recipe_still_loads(tmp_path):
     path = tmp_path / "early.safetensors"
     metadata = {"format": FORMAT, "sha256": fingerprint(state()), "recipe": json.dumps(RECIPE)}
     save_file({k: v.contiguous() for k, v in state().items()}, str(path), metadata=metadata)
@@ -200,20 +198,18 @@ def test_a_checkpoint_without_a_checksum_of_its_recipe_still_loads(tmp_path: Pat
 @pytest.mark.parametrize(
     "content", [b"", b"\x00", b"{}", b"\xff" * 64, b"# not a model\n" * 20, a_zip()]
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     assert_refused(path)
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert_refused(tmp_path / "none.safetensors", "no checkpoint")
     assert_refused(tmp_path, "is a folder; name the .safetensors file in it")
 
 
-def test_a_file_that_may_not_be_read_is_refused(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_may_not_be_read_is_refused(checkpoint, monkeypatch):
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -221,16 +217,14 @@ def test_a_file_that_may_not_be_read_is_refused(
     assert_refused(checkpoint, "Permission denied")
 
 
-def test_saving_below_a_file_leaves_nothing(tmp_path: Path) -> None:
+def test_saving_below_a_file_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError):
         save_checkpoint(tmp_path / "file" / "model.safetensors", state(), RECIPE)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_failed_save_keeps_the_earlier_checkpoint(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_keeps_the_earlier_checkpoint(checkpoint, monkeypatch):
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -241,7 +235,7 @@ def test_a_failed_save_keeps_the_earlier_checkpoint(
     assert [p.name for p in checkpoint.parent.iterdir()] == [checkpoint.name]
 
 
-def test_a_copy_has_the_same_weights_and_its_own_recipe(tmp_path: Path) -> None:
+def test_a_copy_has_the_same_weights_and_its_own_recipe(tmp_path):
     state = {"a": torch.rand(3, 4), "b": torch.rand(5).half()}
     source, target = tmp_path / "source.safetensors", tmp_path / "target.safetensors"
     sha256 = save_checkpoint(source, state, {"name": "source", "sizes": {"dim": 3}})

@@ -41,17 +41,17 @@ class Terminal(io.StringIO):
     ("licence", "expected"),
     [(LICENCE, True), ("CC BY-ND 4.0", True), ("Apache-2.0", False), ("CC BY 4.0", False)],
 )
-def test_licences_that_forbid_some_uses(licence: str, expected: bool) -> None:
+def test_licences_that_forbid_some_uses(licence, expected):
     assert is_restricted(licence) is expected
 
 
-def test_free_models_and_files_need_no_question() -> None:
+def test_free_models_and_files_need_no_question():
     require_consent("default")
     require_consent("model.safetensors")
     require_consent(None)
 
 
-def test_without_a_terminal_the_remedy_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_the_remedy_is_said(capsys):
     with pytest.raises(CheckpointError, match="pumit models accept mine"):
         require_consent("mine")
     assert main(["models", "accept", "mine"]) == 0
@@ -59,7 +59,7 @@ def test_without_a_terminal_the_remedy_is_said(capsys: pytest.CaptureFixture[str
     require_consent("mine")
 
 
-def test_the_library_loads_no_such_model_before(folder: Path, tiny_checkpoint: Path) -> None:
+def test_the_library_loads_no_such_model_before(folder, tiny_checkpoint):
     shutil.copyfile(tiny_checkpoint, folder / "mine.safetensors")
     index = yaml.safe_load((folder / INDEX_FILE).read_text(encoding="utf-8"))
     index["models"][0]["sha256"] = file_sha256(tiny_checkpoint)
@@ -73,12 +73,7 @@ def test_the_library_loads_no_such_model_before(folder: Path, tiny_checkpoint: P
 @pytest.mark.parametrize(
     ("answer", "agrees"), [("y", True), ("YES", True), ("", False), ("n", False)]
 )
-def test_a_user_at_a_terminal_is_requested_once(
-    answer: str,
-    agrees: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_user_at_a_terminal_is_requested_once(answer, agrees, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
     if agrees:
         require_consent("mine")
@@ -90,20 +85,18 @@ def test_a_user_at_a_terminal_is_requested_once(
     assert has_consent("mine", LICENCE) is agrees
 
 
-def test_another_licence_is_another_question() -> None:
+def test_another_licence_is_another_question():
     assert main(["models", "accept", "mine"]) == 0
     assert not has_consent("mine", "CC BY-NC-ND 4.0")
 
 
-def test_a_damaged_file_asks_again(folder: Path) -> None:
+def test_a_damaged_file_asks_again(folder):
     (folder / CONSENT_FILE).write_text("{")
     assert not has_consent("mine", LICENCE)
 
 
 @pytest.mark.parametrize("command", ["segment", "predict"])
-def test_commands_stop_before_they_load_it(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_stop_before_they_load_it(command, tmp_path, capsys):
     image = tmp_path / "scan.nii.gz"
     arguments = [command, str(image), "--model", "mine", "-o", str(tmp_path / "out.nii.gz")]
     arguments += ["--point", "0,0,0"] if command == "segment" else []
@@ -111,15 +104,13 @@ def test_commands_stop_before_they_load_it(
     assert not (tmp_path / "out.nii.gz").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "file" / "models"))
     assert main(["models", "accept", "default"]) == 2
     assert "Cannot make the folder" in capsys.readouterr().err
 
 
-def test_an_unknown_model_cannot_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_cannot_be_accepted(capsys):
     assert main(["models", "accept", "nobody"]) == 2
     assert "Unknown model 'nobody'" in capsys.readouterr().err

@@ -70,9 +70,7 @@ def loaded(network: nn.Module, state: dict[str, Tensor], write: Callable[..., Pa
 
 
 @pytest.mark.parametrize("is_timm", [False, True])
-def test_a_picture_gives_the_features_of_the_published_network(
-    is_timm: bool, picture: Tensor, write: Callable[..., Path]
-) -> None:
+def test_a_picture_gives_the_features_of_the_published_network(is_timm, picture, write):
     state = {n: t.float().double() for n, t in random_state().items()}
     network = vit()
     summary = loaded(network, timm_state(state) if is_timm else state, write)
@@ -86,7 +84,7 @@ def test_a_picture_gives_the_features_of_the_published_network(
     assert 0 < float((published - expected).abs().max()) < 1e-3
 
 
-def test_rotary_tables_of_the_file_would_be_ours() -> None:
+def test_rotary_tables_of_the_file_would_be_ours():
     """They are dropped because they are computed alike."""
     sizes = PublicSizes()
     places = torch.cartesian_prod(torch.zeros(1), torch.arange(16.0), torch.arange(16.0))
@@ -96,9 +94,7 @@ def test_rotary_tables_of_the_file_would_be_ours() -> None:
 
 
 @pytest.mark.parametrize("da0", [0, 2])
-def test_a_picture_repeated_along_depth_gives_the_same_features(
-    da0: int, picture: Tensor, write: Callable[..., Path]
-) -> None:
+def test_a_picture_repeated_along_depth_gives_the_same_features(da0, picture, write):
     network = vit()
     loaded(network, random_state(), write)
     flat = network(picture[None, :, None], PICTURE)
@@ -109,9 +105,7 @@ def test_a_picture_repeated_along_depth_gives_the_same_features(
     torch.testing.assert_close(deep.cls, flat.cls, atol=1e-5, rtol=0)
 
 
-def test_a_grey_network_with_thin_patches_sees_a_grey_picture_alike(
-    picture: Tensor, write: Callable[..., Path]
-) -> None:
+def test_a_grey_network_with_thin_patches_sees_a_grey_picture_alike(picture, write):
     grey = picture[:1].expand(3, -1, -1)
     colour, thin = vit(), vit(in_channels=1, fixed_patch=(2, 8, 8), position_table=(1, 4, 4))
     loaded(colour, random_state(), write)
@@ -121,9 +115,7 @@ def test_a_grey_network_with_thin_patches_sees_a_grey_picture_alike(
     torch.testing.assert_close(thin(given).tokens, expected, atol=1e-5, rtol=0)
 
 
-def test_masked_image_modelling_takes_the_mask_token_and_keeps_its_own_head(
-    write: Callable[..., Path],
-) -> None:
+def test_masked_image_modelling_takes_the_mask_token_and_keeps_its_own_head(write):
     state = random_state()
     torch.manual_seed(2)
     network = MaskedImageModel(num_tokens=7, **SIZES)
@@ -136,30 +128,30 @@ def test_masked_image_modelling_takes_the_mask_token_and_keeps_its_own_head(
     assert "lm_head.weight" in summary
 
 
-def test_timms_file_has_no_mask_token_so_it_stays(write: Callable[..., Path]) -> None:
+def test_timms_file_has_no_mask_token_so_it_stays(write):
     network = MaskedImageModel(num_tokens=7, **SIZES)
     summary = loaded(network, timm_state(random_state()), write)
     assert summary.endswith("head.2.weight, mask_token")  # kept, and nothing is left out
 
 
-def test_a_classifier_begins_with_it_and_keeps_its_head(write: Callable[..., Path]) -> None:
+def test_a_classifier_begins_with_it_and_keeps_its_head(write):
     network = VitClassifier(num_classes=3, **{**SIZES, "fixed_patch": (8, 8, 8)})
     assert ", kept head.bias, head.weight, left out " in loaded(network, random_state(), write)
 
 
-def test_a_network_without_a_universal_vit_is_a_fault(write: Callable[..., Path]) -> None:
+def test_a_network_without_a_universal_vit_is_a_fault(write):
     with pytest.raises(TypeError, match="Linear"):
         load_eva02(nn.Linear(2, 2), write(random_state()))
 
 
-def test_slopes_of_ba_sam_stay(write: Callable[..., Path]) -> None:
+def test_slopes_of_ba_sam_stay(write):
     network = vit(train_tokens=17)
     summary = loaded(network, random_state(), write)
     assert ", kept blocks.0.attention.slope, blocks.1.attention.slope, left out" in summary
 
 
 @pytest.mark.parametrize("is_timm", [False, True])
-def test_every_weight_of_the_real_file_has_a_home(is_timm: bool) -> None:
+def test_every_weight_of_the_real_file_has_a_home(is_timm):
     shapes = original_shapes(PublicSizes())
     if is_timm:
         named = {timm_name(n): shape for n, shape in shapes.items()}
@@ -177,7 +169,7 @@ def test_every_weight_of_the_real_file_has_a_home(is_timm: bool) -> None:
     assert (mask_token is None) == is_timm
 
 
-def test_a_kernel_grows_smoothly_and_is_even_along_depth() -> None:
+def test_a_kernel_grows_smoothly_and_is_even_along_depth():
     at = torch.arange(14, dtype=torch.float64)
     wave = torch.cos(at / 4)[:, None] * torch.sin(at / 5)[None]
     grown = inflate_kernel(wave.expand(2, 3, 14, 14), 16)
@@ -203,7 +195,7 @@ def message(network: nn.Module, path: Path) -> str:
     return text
 
 
-def test_the_original_pickle_is_never_read(tmp_path: Path) -> None:
+def test_the_original_pickle_is_never_read(tmp_path):
     path = tmp_path / "eva02_B_pt_in21k_p14.pt"
     path.write_bytes(b"PK\x03\x04 archive/data.pkl")
     text = message(vit(), path)
@@ -211,20 +203,18 @@ def test_the_original_pickle_is_never_read(tmp_path: Path) -> None:
     assert "timm/eva02_base_patch14_224.mim_in22k" in text
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
+def test_an_absent_file_is_named(tmp_path):
     assert "There is no file none.safetensors" in message(vit(), tmp_path / "none.safetensors")
 
 
 @pytest.mark.parametrize(("dim", "depth"), [(32, 2), (24, 3)])
-def test_weights_of_another_size_are_one_line(
-    dim: int, depth: int, write: Callable[..., Path]
-) -> None:
+def test_weights_of_another_size_are_one_line(dim, depth, write):
     other = PublicSizes(dim=dim, depth=depth, heads=2, hidden=64, patch=8, grid=4)
     assert "does not fit" in message(vit(), write(random_state(other)))
 
 
 @pytest.mark.parametrize("name", ["blocks.0.attn.qkv.weight", "layer.0.weight"])
-def test_other_variants_are_named(name: str, write: Callable[..., Path]) -> None:
+def test_other_variants_are_named(name, write):
     assert name in message(vit(), write(random_state() | {name: torch.zeros(2)}))
 
 
@@ -237,9 +227,7 @@ def test_other_variants_are_named(name: str, write: Callable[..., Path]) -> None
         ("cls_token", None),
     ],
 )
-def test_a_damaged_file_is_one_line(
-    name: str, shape: tuple[int, ...] | None, write: Callable[..., Path]
-) -> None:
+def test_a_damaged_file_is_one_line(name, shape, write):
     state = random_state()
     del state[name]
     if shape is not None:
@@ -247,13 +235,13 @@ def test_a_damaged_file_is_one_line(
     message(vit(), write(state))
 
 
-def test_weights_that_are_not_finite_are_refused(write: Callable[..., Path]) -> None:
+def test_weights_that_are_not_finite_are_refused(write):
     state = random_state()
     state["norm.bias"][0] = float("nan")
     assert "not finite" in message(vit(), write(state))
 
 
-def test_the_last_norm_has_one_name(write: Callable[..., Path]) -> None:
+def test_the_last_norm_has_one_name(write):
     both = random_state() | {"fc_norm.weight": torch.ones(24)}
     assert "mean the same" in message(vit(), write(both))
     assert our_name("fc_norm.weight") == our_name("norm.weight")

@@ -101,14 +101,14 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return use
 
 
-def test_models_of_the_package_and_of_the_user_are_listed(models: Path) -> None:
+def test_models_of_the_package_and_of_the_user_are_listed(models):
     assert [e.name for e in list_models()] == [*SHIPPED, "mine"]
     assert entry_named("default").folder == package_folder()
     assert entry_named("mine").folder == models == user_folder()
 
 
 @pytest.mark.parametrize(("name", "mebibytes"), SHIPPED.items())
-def test_the_shipped_weights_match_the_index(name: str, mebibytes: int) -> None:
+def test_the_shipped_weights_match_the_index(name, mebibytes):
     entry = entry_named(name)
     if not entry.path.is_file():
         pytest.skip(f"the weights of {name} are absent from pumit/models")
@@ -117,14 +117,12 @@ def test_the_shipped_weights_match_the_index(name: str, mebibytes: int) -> None:
     assert entry.path.with_suffix(".md").is_file()
 
 
-def test_without_an_index_of_the_user_only_the_package_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_index_of_the_user_only_the_package_counts(tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "absent"))
     assert [e.name for e in list_models()] == [*SHIPPED]
 
 
-def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_setting_means_the_usual_folder(monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", "")
     assert user_folder() == Path.home() / ".pumit" / "models"
 
@@ -142,7 +140,7 @@ def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch
         b"!!python/object/apply:os.system ['true']",
     ],
 )
-def test_a_damaged_index_is_one_line(models: Path, content: bytes) -> None:
+def test_a_damaged_index_is_one_line(models, content):
     (models / "index.yaml").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"index\.yaml is damaged") as caught:
         list_models()
@@ -150,31 +148,31 @@ def test_a_damaged_index_is_one_line(models: Path, content: bytes) -> None:
     assert str(models) not in str(caught.value)
 
 
-def test_a_file_is_found_whatever_the_index_says(models: Path) -> None:
+def test_a_file_is_found_whatever_the_index_says(models):
     (models / "index.yaml").write_text("damaged")
     path = models / "other.safetensors"
     path.touch()
     assert find_model(path) == path
 
 
-def test_names_with_a_dot_are_names(models: Path) -> None:
+def test_names_with_a_dot_are_names(models):
     rows = {"models": [row(name="mine.v2")]}
     (models / "index.yaml").write_text(yaml.safe_dump(rows))
     (models / "mine.safetensors").write_bytes(CONTENT)
     assert find_model("mine.v2") == models / "mine.safetensors"
 
 
-def test_an_unknown_model_names_the_known_ones(models: Path) -> None:
+def test_an_unknown_model_names_the_known_ones(models):
     with pytest.raises(CheckpointError, match=r"known: .*, hippocampus-mr, mine"):
         find_model("none")
 
 
-def test_a_model_that_is_not_here_asks_to_be_fetched(models: Path) -> None:
+def test_a_model_that_is_not_here_asks_to_be_fetched(models):
     with pytest.raises(CheckpointError, match="pumit models fetch mine"):
         find_model("mine")
 
 
-def test_verify_notices_absence_and_damage(models: Path) -> None:
+def test_verify_notices_absence_and_damage(models):
     entry = entry_named("mine")
     with pytest.raises(CheckpointError, match="not on this machine"):
         verify_model(entry)
@@ -186,9 +184,7 @@ def test_verify_notices_absence_and_damage(models: Path) -> None:
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_fetch_puts_a_whole_model_in_place(
-    models: Path, serve: Callable[..., None], is_damaged: bool
-) -> None:
+def test_fetch_puts_a_whole_model_in_place(models, serve, is_damaged):
     if is_damaged:
         (models / "mine.safetensors").write_bytes(b"damaged")
     serve(_Answer(CONTENT))
@@ -198,9 +194,7 @@ def test_fetch_puts_a_whole_model_in_place(
     assert find_model("mine") == path
 
 
-def test_fetch_downloads_nothing_that_is_already_whole(
-    models: Path, serve: Callable[..., None]
-) -> None:
+def test_fetch_downloads_nothing_that_is_already_whole(models, serve):
     (models / "mine.safetensors").write_bytes(CONTENT)
     serve(AssertionError("reached the network"))
     fetch_model(entry_named("mine"))
@@ -216,9 +210,7 @@ def test_fetch_downloads_nothing_that_is_already_whole(
     ],
     ids=["checksum", "not found", "broken off", "timeout"],
 )
-def test_a_failed_fetch_leaves_nothing_behind(
-    models: Path, serve: Callable[..., None], answer: _Answer | Exception, reason: str
-) -> None:
+def test_a_failed_fetch_leaves_nothing_behind(models, serve, answer, reason):
     serve(answer)
     with pytest.raises(CheckpointError, match=reason) as caught:
         fetch_model(entry_named("mine"))
@@ -228,16 +220,14 @@ def test_a_failed_fetch_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("source", ["http://example.org/x", "package"])
-def test_only_https_is_fetched(models: Path, serve: Callable[..., None], source: str) -> None:
+def test_only_https_is_fetched(models, serve, source):
     (models / "index.yaml").write_text(yaml.safe_dump({"models": [row(source=source)]}))
     serve(AssertionError("reached the network"))
     with pytest.raises(CheckpointError, match="https"):
         fetch_model(entry_named("mine"))
 
 
-def test_fetch_into_a_folder_that_cannot_be_made(
-    models: Path, serve: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_into_a_folder_that_cannot_be_made(models, serve, monkeypatch):
     entry = entry_named("mine")
     blocked = models / "file"
     blocked.write_text("")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -30,7 +28,7 @@ def state() -> dict[str, Tensor]:
     }
 
 
-def test_every_channel_keeps_its_own_precision(state: dict[str, Tensor]) -> None:
+def test_every_channel_keeps_its_own_precision(state):
     again = restored(quantised(state))
     assert again.keys() == state.keys()
     for name in ("kernel", "matrix"):
@@ -40,9 +38,7 @@ def test_every_channel_keeps_its_own_precision(state: dict[str, Tensor]) -> None
     assert all(again[name] is state[name] for name in ("small", "bias", "count"))
 
 
-def test_a_checkpoint_is_half_as_large_and_reads_alike_with_and_without_torch(
-    state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_half_as_large_and_reads_alike_with_and_without_torch(state, tmp_path):
     recipe = {"network": "promptable", "name": "x"}
     plain, small = tmp_path / "plain.safetensors", tmp_path / "small.safetensors"
     halves = {name: tensor.half() for name, tensor in state.items()}
@@ -60,9 +56,7 @@ def test_a_checkpoint_is_half_as_large_and_reads_alike_with_and_without_torch(
 
 
 @pytest.mark.parametrize("scales", [None, torch.ones(15), torch.ones(16, 1), torch.tensor(1.0)])
-def test_scales_that_do_not_fit_are_one_line(
-    state: dict[str, Tensor], tmp_path: Path, scales: Tensor | None
-) -> None:
+def test_scales_that_do_not_fit_are_one_line(state, tmp_path, scales):
     stored = quantised(state)
     if scales is None:
         del stored["kernel"]
@@ -76,9 +70,7 @@ def test_scales_that_do_not_fit_are_one_line(
         assert "\n" not in str(caught.value)
 
 
-def test_scales_beyond_what_floats_hold_are_refused(
-    state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_scales_beyond_what_floats_hold_are_refused(state, tmp_path):
     stored = quantised(state)
     stored["kernel" + SCALE] = torch.full((16,), 3e38)
     path = tmp_path / "odd.safetensors"

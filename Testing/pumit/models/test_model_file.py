@@ -85,7 +85,7 @@ def own() -> list[str]:
     return [entry.name for entry in list_models() if entry.source == "own"]
 
 
-def test_a_model_goes_through_a_file_whole(exported: Path) -> None:
+def test_a_model_goes_through_a_file_whole(exported):
     entry = import_model(exported)
     verify_model(entry)
     assert (entry.name, entry.kind, entry.licence) == ("bright", "automatic", "CC0")
@@ -95,19 +95,19 @@ def test_a_model_goes_through_a_file_whole(exported: Path) -> None:
     assert json.loads((entry.path.parent / "card.json").read_text()) == {"name": "bright"}
 
 
-def test_it_can_be_called_otherwise_and_is_then_called_so_inside(exported: Path) -> None:
+def test_it_can_be_called_otherwise_and_is_then_called_so_inside(exported):
     assert import_model(exported, name="theirs").name == "theirs"
     assert load_checkpoint(find_model("theirs")).recipe["name"] == "theirs"
 
 
-def test_the_same_model_gives_the_same_file(home: Path, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_file(home, tmp_path):
     for name in ("a", "b"):
         export_model("bright", tmp_path / f"{name}.pumit.zip")
     a, b = ((tmp_path / f"{name}.pumit.zip").read_bytes() for name in ("a", "b"))
     assert a == b
 
 
-def test_a_checkpoint_goes_with_the_card_next_to_it(home: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_goes_with_the_card_next_to_it(home, tmp_path):
     export_model(tmp_path / "run" / "bright.safetensors", tmp_path / "x.pumit.zip")
     assert sorted(content(tmp_path / "x.pumit.zip")) == [
         "card.json",
@@ -119,12 +119,12 @@ def test_a_checkpoint_goes_with_the_card_next_to_it(home: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x", ".pumit.zip"])
-def test_the_target_says_what_it_is(home: Path, tmp_path: Path, name: str) -> None:
+def test_the_target_says_what_it_is(home, tmp_path, name):
     with pytest.raises(ExportError, match=r"must end in \.pumit\.zip"):
         export_model("bright", tmp_path / name)
 
 
-def test_a_damaged_model_is_not_handed_on(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_model_is_not_handed_on(home, tmp_path):
     path = find_model("bright")
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(CheckpointError, match="differs from its checksum"):
@@ -167,9 +167,7 @@ BAD: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_not_as_it_should_be_is_refused_in_one_line(
-    exported: Path, home: Path, case: str
-) -> None:
+def test_what_is_not_as_it_should_be_is_refused_in_one_line(exported, home, case):
     change, reason = BAD[case]
     rewrite(exported, change)
     before = sorted(home.rglob("*"))
@@ -184,7 +182,7 @@ def test_what_is_not_as_it_should_be_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("part", [0.0, 0.9])
-def test_a_file_that_broke_off_is_refused(exported: Path, home: Path, part: float) -> None:
+def test_a_file_that_broke_off_is_refused(exported, home, part):
     whole = exported.read_bytes()
     exported.write_bytes(whole[: int(len(whole) * part)])
     with pytest.raises(CheckpointError, match="not whole"):
@@ -192,9 +190,7 @@ def test_a_file_that_broke_off_is_refused(exported: Path, home: Path, part: floa
     assert own() == []
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(
-    exported: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_is_refused_before_it_is_unpacked(exported, home, monkeypatch):
     def bomb(members: dict[str, bytes]) -> None:
         members["pictures/worst_1.png"] = PNG + bytes(8 << 20)
         listed(files={"pictures/worst_1.png": {"sha256": "0", "bytes": (8 << 20) + len(PNG)}})(
@@ -207,9 +203,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
         import_model(exported)
 
 
-def test_a_small_disk_is_reported_before_anything_is_written(
-    exported: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_disk_is_reported_before_anything_is_written(exported, home, monkeypatch):
     usage = namedtuple("usage", "total used free")(10, 10, 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     with pytest.raises(ExportError, match="0 MiB left"):
@@ -217,7 +211,7 @@ def test_a_small_disk_is_reported_before_anything_is_written(
     assert own() == []
 
 
-def test_a_taken_name_is_reported(exported: Path) -> None:
+def test_a_taken_name_is_reported(exported):
     import_model(exported)
     with pytest.raises(CheckpointError, match="'bright' already; choose another --name"):
         import_model(exported)
@@ -226,7 +220,7 @@ def test_a_taken_name_is_reported(exported: Path) -> None:
             import_model(exported, name=name)
 
 
-def test_no_file_and_no_archive_are_one_line(home: Path, tmp_path: Path) -> None:
+def test_no_file_and_no_archive_are_one_line(home, tmp_path):
     with pytest.raises(CheckpointError, match="No such file"):
         import_model(tmp_path / "absent.pumit.zip")
     (tmp_path / "x.pumit.zip").write_bytes(b"no archive")
@@ -252,9 +246,8 @@ def packed(path: Path, checkpoint: Path) -> Path:
     ids=["network", "other sizes", "senseless sizes", "classes", "kind"],
 )
 def test_a_model_that_this_version_cannot_use_is_refused(
-    home: Path, tmp_path: Path, changes: dict[str, Any], reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    home, tmp_path, changes, reason, monkeypatch
+):
     good = load_checkpoint(save_model(tmp_path / "odd.safetensors"))
     save_checkpoint(tmp_path / "odd.safetensors", good.state, {**good.recipe, **changes})
     with monkeypatch.context() as patch:  # written by another version, which knows it
@@ -267,7 +260,7 @@ def test_a_model_that_this_version_cannot_use_is_refused(
     assert own() == ["bright"]
 
 
-def test_weights_that_are_not_numbers_are_refused(home: Path, tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_refused(home, tmp_path):
     good = load_checkpoint(save_model(tmp_path / "odd.safetensors"))
     state = {key: torch.full_like(value, float("nan")) for key, value in good.state.items()}
     save_checkpoint(tmp_path / "odd.safetensors", state, good.recipe)
@@ -275,7 +268,7 @@ def test_weights_that_are_not_numbers_are_refused(home: Path, tmp_path: Path) ->
         import_model(packed(tmp_path / "odd.pumit.zip", tmp_path / "odd.safetensors"))
 
 
-def test_real_networks_are_checked_by_their_shapes() -> None:
+def test_real_networks_are_checked_by_their_shapes():
     with torch.device("meta"):
         state = build_network("pumit_segmentation_small").state_dict()
     state = {key: torch.zeros(value.shape, dtype=torch.float16) for key, value in state.items()}

@@ -1,9 +1,6 @@
 """What is expected of an answer follows from evidence, and only for measured weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pumit.errors import CheckpointError
@@ -27,7 +24,7 @@ POOR = Evidence(
 )
 
 
-def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
+def test_the_expected_dice_is_the_logistic_of_weighed_evidence():
     model = OverlapModel({"constant": 0.5, "estimate": 1.0}, 0.8, 0.6, 0.4)
     half = replace(GOOD, estimate=0.5)
     assert model.expected_dice(half) == pytest.approx(1 / (1 + 2.718281828**-0.5))
@@ -41,11 +38,11 @@ def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
         *((0.59, "check carefully"), (0.4, "check carefully"), (0.39, "unreliable")),
     ],
 )
-def test_four_words(dice: float, word: str) -> None:
+def test_four_words(dice, word):
     assert OverlapModel({}, 0.8, 0.6, 0.4).quality(dice) == word
 
 
-def test_evidence_is_finite_whatever_the_answer() -> None:
+def test_evidence_is_finite_whatever_the_answer():
     for evidence in (
         Evidence(-1.0, 0.0, 1, 0.5, None, 0.0, 0.0),
         Evidence(2.0, 1e9, 10**9, 1e5, 0.0, 2.0, 1.0),
@@ -54,14 +51,14 @@ def test_evidence_is_finite_whatever_the_answer() -> None:
             assert 0 <= model.expected_dice(evidence) <= 1
 
 
-def test_the_weights_that_ship_were_measured() -> None:
+def test_the_weights_that_ship_were_measured():
     model = overlap_models()[load_checkpoint(find_model("default")).sha256]
     assert model.carefully < model.check < model.good < 1
     assert model.quality(model.expected_dice(GOOD)) == "good"
     assert model.quality(model.expected_dice(POOR)) == "unreliable"
 
 
-def test_a_damaged_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(overlap, "package_folder", lambda: tmp_path)
     for text in (
         "[",
@@ -77,7 +74,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["abdomen-ct", "abdomen-mr", "heart-mr", "hippocampus-mr"])
-def test_usual_dice_of_shipped_automatic_models(name: str) -> None:
+def test_usual_dice_of_shipped_automatic_models(name):
     model = load_checkpoint(find_model(name))
     usual = usual_dice(model)
     assert len(usual) == len(classes_of(model.recipe))
@@ -85,14 +82,14 @@ def test_usual_dice_of_shipped_automatic_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["0.9", [0.9, "0.8"], {"liver": 0.9}])
-def test_unusable_usual_dice_is_unknown(damaged: object) -> None:
+def test_unusable_usual_dice_is_unknown(damaged):
     model = load_checkpoint(find_model("default"))
     told = {**model.recipe, "expected_dice": damaged}
     assert usual_dice(replace(model, recipe=told)) == ()
     assert usual_dice(model) == ()
 
 
-def test_a_scan_is_doubted_by_its_large_structures() -> None:
+def test_a_scan_is_doubted_by_its_large_structures():
     usual = (0.95, 0.9, None)
     assert not is_doubtful((0.9, 0.85, 0.1), usual, (1000.0, 100.0, 1.0))
     assert is_doubtful((0.8, 0.8, 0.9), usual, (1000.0, 100.0, 1.0))

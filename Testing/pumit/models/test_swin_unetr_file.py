@@ -78,9 +78,7 @@ WRITERS: dict[str, Callable[[Path, dict[str, Tensor]], None]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_whole_network_gives_all_its_weights_and_its_order(
-    name: str, state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_a_whole_network_gives_all_its_weights_and_its_order(name, state, tmp_path):
     WRITERS[name](tmp_path / name, state)
     assert is_public_file(tmp_path / name)
     settled = sizes_of_initial("swin_unetr", {}, str(tmp_path / name))
@@ -92,9 +90,7 @@ def test_a_whole_network_gives_all_its_weights_and_its_order(
     assert "corners that were read twice" in loaded
 
 
-def test_other_classes_and_channels_begin_anew_or_are_shared_out(
-    state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_other_classes_and_channels_begin_anew_or_are_shared_out(state, tmp_path):
     torch.save(state, tmp_path / "a.pt")
     network = tiny(in_channels=1, num_classes=5, merging="before_2025")
     assert "last layer starts from random weights" in load_swin_unetr_file(
@@ -110,9 +106,7 @@ def test_other_classes_and_channels_begin_anew_or_are_shared_out(
         torch.testing.assert_close(network(x), whole(x.expand(-1, 2, -1, -1, -1)))
 
 
-def test_a_pretrained_encoder_begins_exactly_the_encoder(
-    state: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_a_pretrained_encoder_begins_exactly_the_encoder(state, tmp_path):
     torch.save({"state_dict": encoder_file(state)}, tmp_path / "model_swinvit.pt")
     network = tiny(merging="before_2025")
     before = {k: v.clone() for k, v in network.network.state_dict().items()}
@@ -122,9 +116,7 @@ def test_a_pretrained_encoder_begins_exactly_the_encoder(
     assert set(same(network, before)) >= {k for k in before if not k.startswith("swinViT.")}
 
 
-def test_a_pickle_is_not_opened_by_a_pytorch_with_known_faults(
-    state: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_is_not_opened_by_a_pytorch_with_known_faults(state, tmp_path, monkeypatch):
     torch.save(state, tmp_path / "a.pt")
     save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / "a.safetensors")
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.9.1"))
@@ -135,9 +127,7 @@ def test_a_pickle_is_not_opened_by_a_pytorch_with_known_faults(
     assert load_swin_unetr_file(network, tmp_path / "a.safetensors")
 
 
-def test_the_order_that_the_user_gives_wins_and_the_user_is_reported(
-    state: dict[str, Tensor], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_order_that_the_user_gives_wins_and_the_user_is_reported(state, tmp_path, caplog):
     torch.save(state, tmp_path / "a.pt")
     assert sizes_of_initial("swin_unetr", {"merging": "current"}, str(tmp_path / "a.pt")) == {}
     loaded = load_swin_unetr_file(tiny(merging="current"), tmp_path / "a.pt")
@@ -152,9 +142,7 @@ def test_the_order_that_the_user_gives_wins_and_the_user_is_reported(
         ("1.5.1", "current", "nor anything else"),
     ],
 )
-def test_a_bundles_version_tells_where_weights_do_not(
-    version: str, expected: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_bundles_version_tells_where_weights_do_not(version, expected, reason, tmp_path):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "metadata.json").write_text(json.dumps({"monai_version": version}))
     (tmp_path / "models").mkdir()
@@ -165,7 +153,7 @@ def test_a_bundles_version_tells_where_weights_do_not(
     assert found.is_known == (expected == "before_2025")
 
 
-def test_a_model_of_ours_gives_its_order_to_what_begins_with_it(tmp_path: Path) -> None:
+def test_a_model_of_ours_gives_its_order_to_what_begins_with_it(tmp_path):
     sizes = {**TINY, "merging": "before_2025"}
     save_checkpoint(
         tmp_path / "m.safetensors",
@@ -177,7 +165,7 @@ def test_a_model_of_ours_gives_its_order_to_what_begins_with_it(tmp_path: Path) 
     assert found == {"merging": "before_2025"}
 
 
-def test_what_does_not_fit_is_refused_in_one_line(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(state, tmp_path):
     def refused(content: Any, reason: str, **changes: Any) -> None:
         torch.save(content, tmp_path / "a.pt")
         with pytest.raises(CheckpointError, match=reason) as caught:

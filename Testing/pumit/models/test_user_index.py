@@ -61,7 +61,7 @@ def own() -> list[str]:
     return [entry.name for entry in list_models() if entry.source == "own"]
 
 
-def test_a_registered_model_is_listed_found_and_whole(home: Path, tmp_path: Path) -> None:
+def test_a_registered_model_is_listed_found_and_whole(home, tmp_path):
     path = checkpoint(tmp_path / "run")
     assert register(path, card=write_card(tmp_path / "run")) == "hips"
     entry = next(e for e in list_models() if e.name == "hips")
@@ -78,14 +78,14 @@ def test_a_registered_model_is_listed_found_and_whole(home: Path, tmp_path: Path
     assert "hips" in [card.name for card in installed_models()]
 
 
-def test_another_run_of_the_same_name_gets_a_number(home: Path, tmp_path: Path) -> None:
+def test_another_run_of_the_same_name_gets_a_number(home, tmp_path):
     for run in ("a", "b", "c"):
         register(checkpoint(tmp_path / run))
     assert own() == ["hips", "hips-2", "hips-3"]
     assert read_recipe(find_model("hips-2"))[0]["name"] == "hips-2"
 
 
-def test_the_same_run_replaces_what_it_entered_before(home: Path, tmp_path: Path) -> None:
+def test_the_same_run_replaces_what_it_entered_before(home, tmp_path):
     register(checkpoint(tmp_path / "other"))
     assert register(checkpoint(tmp_path / "run", 1)) == "hips-2"
     before = find_model("hips-2")
@@ -95,14 +95,14 @@ def test_the_same_run_replaces_what_it_entered_before(home: Path, tmp_path: Path
     assert not before.exists()
 
 
-def test_a_new_run_in_an_emptied_folder_replaces_nothing(home: Path, tmp_path: Path) -> None:
+def test_a_new_run_in_an_emptied_folder_replaces_nothing(home, tmp_path):
     register(checkpoint(tmp_path / "run"))
     shutil.rmtree(tmp_path / "run")
     assert register(checkpoint(tmp_path / "run")) == "hips-2"
     assert own() == ["hips", "hips-2"]
 
 
-def test_a_model_that_ships_is_never_shadowed(home: Path, tmp_path: Path) -> None:
+def test_a_model_that_ships_is_never_shadowed(home, tmp_path):
     assert register(checkpoint(tmp_path / "run", name="default")) == "default-2"
     assert find_model("default").parent != home
 
@@ -119,11 +119,11 @@ def test_a_model_that_ships_is_never_shadowed(home: Path, tmp_path: Path) -> Non
         ("x" * 300, "x" * 50),
     ],
 )
-def test_any_text_gives_a_name_that_every_system_takes(text: str, name: str) -> None:
+def test_any_text_gives_a_name_that_every_system_takes(text, name):
     assert name_from(text) == name
 
 
-def test_removing_takes_the_files_along(home: Path, tmp_path: Path) -> None:
+def test_removing_takes_the_files_along(home, tmp_path):
     register(checkpoint(tmp_path / "a"))
     register(checkpoint(tmp_path / "b"))
     remove("hips")
@@ -135,7 +135,7 @@ def test_removing_takes_the_files_along(home: Path, tmp_path: Path) -> None:
         remove("default")
 
 
-def test_a_row_that_leads_elsewhere_deletes_nothing_there(home: Path, tmp_path: Path) -> None:
+def test_a_row_that_leads_elsewhere_deletes_nothing_there(home, tmp_path):
     register(checkpoint(tmp_path / "run"))
     rows = yaml.safe_load((home / "index.yaml").read_text())
     rows["models"][0]["file"] = "../../run/model.safetensors"
@@ -144,7 +144,7 @@ def test_a_row_that_leads_elsewhere_deletes_nothing_there(home: Path, tmp_path: 
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_damaged_index_is_reported_and_kept(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_index_is_reported_and_kept(home, tmp_path):
     home.mkdir(parents=True)
     (home / "index.yaml").write_text("models: 3")
     with pytest.raises(CheckpointError, match=r"index\.yaml is damaged"):
@@ -153,7 +153,7 @@ def test_a_damaged_index_is_reported_and_kept(home: Path, tmp_path: Path) -> Non
     assert not [p for p in home.iterdir() if p.is_dir()]
 
 
-def test_a_damaged_checkpoint_is_not_entered(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_not_entered(home, tmp_path):
     path = checkpoint(tmp_path / "run")
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(CheckpointError, match="damaged"):
@@ -161,9 +161,7 @@ def test_a_damaged_checkpoint_is_not_entered(home: Path, tmp_path: Path) -> None
     assert not home.exists()
 
 
-def test_a_full_disk_leaves_the_index_as_it_was(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_index_as_it_was(home, tmp_path, monkeypatch):
     register(checkpoint(tmp_path / "a"))
     before = sorted(p.relative_to(home) for p in home.rglob("*"))
 
@@ -184,7 +182,7 @@ def _register(path: Path) -> None:
 @pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork"
 )
-def test_runs_that_end_at_once_are_all_entered(home: Path, tmp_path: Path) -> None:
+def test_runs_that_end_at_once_are_all_entered(home, tmp_path):
     paths = [checkpoint(tmp_path / str(i)) for i in range(4)]
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=_register, args=(path,)) for path in paths]

@@ -16,7 +16,7 @@ def raster(sizes: tuple[int, ...]) -> Tensor:
     return torch.stack(axes, -1).reshape(-1, len(sizes))
 
 
-def test_length_scale_gives_the_published_figures() -> None:
+def test_length_scale_gives_the_published_figures():
     for factor, expected in ((1, 1.0), (4, 1.1666667), (16, 1.3333333)):
         assert length_scale(4096 * factor, 4096) == pytest.approx(expected, abs=1e-7)
     for lengths in ((0, 4096), (4096, 0)):
@@ -25,7 +25,7 @@ def test_length_scale_gives_the_published_figures() -> None:
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> None:
+def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes):
     positions = raster((4,) * axes)
     slopes = torch.tensor([0.0, 0.1, 2.5], dtype=torch.float64)
 
@@ -46,13 +46,13 @@ def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> 
         ((5, 2), torch.ones(2, 2), "Slopes need shape"),
     ],
 )
-def test_mask_refuses_other_shapes(shape: tuple[int, ...], slopes: Tensor, reason: str) -> None:
+def test_mask_refuses_other_shapes(shape, slopes, reason):
     with pytest.raises(ValueError, match=reason):
         bias_mode_mask(torch.zeros(shape), slopes)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 80))
-def test_chunks_cover_every_query_once_and_hold_the_distances(sizes: list[int], rows: int) -> None:
+def test_chunks_cover_every_query_once_and_hold_the_distances(sizes, rows):
     distance = GridDistance(sizes, device=torch.device("cpu"), dtype=torch.float64)
     positions = raster(tuple(sizes)).double()
     expected = torch.cdist(positions, positions).flip(0)
@@ -84,9 +84,7 @@ def random_qkv(length: int, *, heads: int = 3, dim: int = 8, batch: int = 2) -> 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("prefix", [0, 2])
 @pytest.mark.parametrize("sizes", [(37,), (7, 9), (3, 8, 8)])
-def test_output_and_gradients_agree_with_the_formula(
-    sizes: tuple[int, ...], prefix: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_and_gradients_agree_with_the_formula(sizes, prefix, monkeypatch):
     monkeypatch.setattr(ba_sam, "_CHUNK_QUERIES", 20)
     monkeypatch.setattr(ba_sam, "_CHUNK_ENTRIES", 1)
     inputs = [*random_qkv(math.prod(sizes) + prefix), torch.tensor([0.0, 0.1, 1.3]).double()]
@@ -114,9 +112,7 @@ def test_output_and_gradients_agree_with_the_formula(
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.04), (torch.float16, 0.04)]
 )
-def test_low_precision_keeps_its_dtype_and_about_its_accuracy(
-    dtype: torch.dtype, tolerance: float
-) -> None:
+def test_low_precision_keeps_its_dtype_and_about_its_accuracy(dtype, tolerance):
     q, k, v = random_qkv(144)
     slopes = torch.full((3,), 0.3)
 
@@ -127,7 +123,7 @@ def test_low_precision_keeps_its_dtype_and_about_its_accuracy(
     torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_autocast_computes_in_its_dtype_and_trains_in_float32() -> None:
+def test_autocast_computes_in_its_dtype_and_trains_in_float32():
     q, k, v = (t.float().requires_grad_() for t in random_qkv(36))
     slopes = torch.full((3,), 0.1, requires_grad=True)
 
@@ -142,7 +138,7 @@ def test_autocast_computes_in_its_dtype_and_trains_in_float32() -> None:
         assert tensor.grad.abs().sum() > 0
 
 
-def test_axis_scores_are_added_outside_lambda() -> None:
+def test_axis_scores_are_added_outside_lambda():
     q, k, v = random_qkv(63)
     scores = [torch.randn(2, 3, 63, n, dtype=torch.float64, requires_grad=True) for n in (7, 9)]
     slopes = torch.tensor([0.1, 0.5, 0.0], dtype=torch.float64)
@@ -162,9 +158,7 @@ def test_axis_scores_are_added_outside_lambda() -> None:
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
 
 
-def test_training_at_many_times_the_length_never_holds_the_full_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_training_at_many_times_the_length_never_holds_the_full_mask(monkeypatch):
     monkeypatch.setattr(ba_sam, "_CHUNK_QUERIES", 64)
     monkeypatch.setattr(ba_sam, "_CHUNK_ENTRIES", 1)
     heads, length = 4, 576
@@ -189,6 +183,6 @@ def test_training_at_many_times_the_length_never_holds_the_full_mask(
     assert heads * length * length * 4 == 32 * chunk
 
 
-def test_a_grid_of_other_tokens_is_refused() -> None:
+def test_a_grid_of_other_tokens_is_refused():
     with pytest.raises(ValueError, match="not the 63 given"):
         ba_attention(*random_qkv(63), (7, 8), torch.ones(3), n_train=63)

@@ -64,9 +64,7 @@ def with_slopes(network: nn.Module, slopes: list[float]) -> nn.Module:
     return network
 
 
-def test_weights_have_sams_names_and_one_slope_per_global_head(
-    network: nn.Module, original: nn.Module
-) -> None:
+def test_weights_have_sams_names_and_one_slope_per_global_head(network, original):
     state = network.model.state_dict()
     slopes = {f"vision_encoder.layers.{i}.attn.slopes.beta" for i in (1, 3)}
     assert state.keys() - original.state_dict().keys() == slopes
@@ -75,9 +73,7 @@ def test_weights_have_sams_names_and_one_slope_per_global_head(
 
 
 @torch.no_grad()
-def test_slope_zero_at_the_training_size_gives_the_original_output(
-    network: nn.Module, original: nn.Module
-) -> None:
+def test_slope_zero_at_the_training_size_gives_the_original_output(network, original):
     ours = with_slopes(network, [0.0] * 4)
     expected = original(pixel_values=picture(), input_boxes=BOXES)
 
@@ -92,9 +88,7 @@ def test_slope_zero_at_the_training_size_gives_the_original_output(
 
 @torch.no_grad()
 @pytest.mark.parametrize("grid", [(16, 16), (24, 18)])
-def test_a_global_block_follows_the_formula_at_any_size(
-    network: nn.Module, grid: tuple[int, int]
-) -> None:
+def test_a_global_block_follows_the_formula_at_any_size(network, grid):
     slopes = [0.0, 0.1, 0.5, 1.0]
     attention = with_slopes(network, slopes).model.vision_encoder.layers[1].attn
     hidden = torch.randn(1, *grid, 32)
@@ -117,7 +111,7 @@ def test_a_global_block_follows_the_formula_at_any_size(
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_relative_positions_agree_with_the_originals_at_every_size(original: nn.Module) -> None:
+def test_relative_positions_agree_with_the_originals_at_every_size(original):
     attention = original.vision_encoder.layers[1].attn
     for size in (16, 32, 11):
         expected = attention.get_rel_pos(size, size, attention.rel_pos_h)
@@ -126,7 +120,7 @@ def test_relative_positions_agree_with_the_originals_at_every_size(original: nn.
 
 
 @torch.no_grad()
-def test_images_of_any_size_give_masks_of_their_size(network: nn.Module) -> None:
+def test_images_of_any_size_give_masks_of_their_size(network):
     first = network(network.embed(picture()), input_boxes=BOXES)
     large, _ = network(network.embed(picture(2 * SIZE)), input_boxes=BOXES)
     again = network(network.embed(picture()), input_boxes=BOXES)
@@ -138,9 +132,7 @@ def test_images_of_any_size_give_masks_of_their_size(network: nn.Module) -> None
         network.embed(torch.zeros(1, 3, 63, 64))
 
 
-def test_training_reaches_every_parameter_and_never_holds_the_score_matrix(
-    network: nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_reaches_every_parameter_and_never_holds_the_score_matrix(network, monkeypatch):
     monkeypatch.setattr(ba_sam, "_CHUNK_QUERIES", 64)
     monkeypatch.setattr(ba_sam, "_CHUNK_ENTRIES", 1)
     encoder = copy.deepcopy(network).model.vision_encoder

@@ -40,22 +40,20 @@ def count(module: nn.Module) -> int:
         ("swin_ssl", {}, 19_097_191),
     ],
 )
-def test_published_networks_have_their_published_size(
-    name: str, overrides: dict[str, object], parameters: int
-) -> None:
+def test_published_networks_have_their_published_size(name, overrides, parameters):
     network = build_meta(name, **overrides)
 
     assert count(network) == parameters
     assert all(p.requires_grad for p in network.parameters())
 
 
-def test_hymamba_has_the_published_parameters_that_are_read() -> None:
+def test_hymamba_has_the_published_parameters_that_are_read():
     fixed_positions = 216 * 384  # computed here, for grids of any size
     second_direction = 4 * 768 * (5 + 56 + 25 + 16 + 1)  # of the Mamba layers, which is off
     assert count(build_meta("hymamba")) == 41_841_134 - fixed_positions - second_direction
 
 
-def test_the_plain_mamba_has_the_decoder_of_unetr() -> None:
+def test_the_plain_mamba_has_the_decoder_of_unetr():
     network = build_meta("unetr_mamba")
     with torch.device("meta"):
         unetr = UNETR(1, 14, (96, 96, 96), feature_size=16)
@@ -68,7 +66,7 @@ def on_meta(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("da", [0, 2, 5])
-def test_published_networks_take_their_training_crops(da: int) -> None:
+def test_published_networks_take_their_training_crops(da):
     anisotropy = Anisotropy(da)
     crop = on_meta(1, 3, anisotropy.depth_at(64), 128, 128)
     out = build_meta("pumit_tokenizer")(crop, anisotropy)
@@ -87,13 +85,11 @@ def test_published_networks_take_their_training_crops(da: int) -> None:
         ("pumit_classifier_b", (1, 3, 160, 160, 160), (11,)),
     ],
 )
-def test_downstream_networks_take_their_training_crops(
-    name: str, shape: tuple[int, ...], answer: tuple[int, ...]
-) -> None:
+def test_downstream_networks_take_their_training_crops(name, shape, answer):
     assert build_meta(name)(on_meta(*shape)).shape[1:] == answer
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones():
     with pytest.raises(PumitError, match="did you mean 'pumit_tokenizer'") as error:
         build_network("pumit_tokeniser")
     assert all(name in str(error.value) for name in RECIPES)
@@ -112,6 +108,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> Non
         ({"num_tokens": "many"}, "Cannot build 'pumit_tokenizer'"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(overrides: dict[str, object], message: str) -> None:
+def test_sizes_that_do_not_fit_are_refused(overrides, message):
     with pytest.raises(PumitError, match=message):
         build_network("pumit_tokenizer", **overrides)

@@ -6,7 +6,7 @@ from pumit.errors import PumitError
 from pumit.networks.padding import padded, require_channels
 
 
-def test_the_far_ends_are_repeated_and_cut_off_again() -> None:
+def test_the_far_ends_are_repeated_and_cut_off_again():
     x = torch.randn(2, 1, 5, 9, 8)
     field, cropped = padded(x, (4, 8, 8), name="net")
 
@@ -23,7 +23,7 @@ def test_the_far_ends_are_repeated_and_cut_off_again() -> None:
     assert cropped(fits) is fits
 
 
-def test_a_second_place_is_made_for_an_instance_norm() -> None:
+def test_a_second_place_is_made_for_an_instance_norm():
     x = torch.randn(1, 1, 3, 8, 8)
     field, cropped = padded(x, (1, 8, 8), name="net", cells=2)
     assert field.shape == (1, 1, 3, 8, 16)
@@ -33,14 +33,14 @@ def test_a_second_place_is_made_for_an_instance_norm() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3, 8, 8), (1, 1, 0, 8, 8), (1, 8, 8)])
-def test_what_is_smaller_than_the_stride_is_refused_in_one_line(shape: tuple[int, ...]) -> None:
+def test_what_is_smaller_than_the_stride_is_refused_in_one_line(shape):
     with pytest.raises(PumitError) as error:
         padded(torch.zeros(shape), (4, 8, 8), name="nnFormer")
     assert "nnFormer" in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_both_channel_counts_are_named() -> None:
+def test_both_channel_counts_are_named():
     require_channels(torch.zeros(1, 4, 2, 2, 2), 4, name="Swin UNETR")
     with pytest.raises(PumitError, match="4 image channels, got 1"):
         require_channels(torch.zeros(1, 1, 2, 2, 2), 4, name="Swin UNETR")

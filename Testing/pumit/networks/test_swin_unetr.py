@@ -27,7 +27,7 @@ def tiny(**changes: Any) -> nn.Module:
     return build_network("swin_unetr", **sizes).eval()
 
 
-def test_it_answers_as_monais_network_does() -> None:
+def test_it_answers_as_monais_network_does():
     ours = tiny()
     theirs = SwinUNETR(
         in_channels=2,
@@ -43,7 +43,7 @@ def test_it_answers_as_monais_network_does() -> None:
         torch.testing.assert_close(ours(x), theirs(x))
 
 
-def test_gradients_reach_all_parameters_from_any_field() -> None:
+def test_gradients_reach_all_parameters_from_any_field():
     network = tiny(merging="before_2025").train()
     logits = network(torch.randn(1, 2, 32, 33, 32))
     assert logits.shape == (1, 3, 32, 33, 32)
@@ -51,7 +51,7 @@ def test_gradients_reach_all_parameters_from_any_field() -> None:
     assert all(p.grad is not None for p in network.parameters())
 
 
-def test_every_slice_is_an_image_of_its_own_where_it_has_two_dimensions() -> None:
+def test_every_slice_is_an_image_of_its_own_where_it_has_two_dimensions():
     network = tiny(spatial_dims=2)
     assert network.stride == (1, 32, 32)
     x = torch.randn(2, 2, 3, 40, 32)
@@ -63,7 +63,7 @@ def test_every_slice_is_an_image_of_its_own_where_it_has_two_dimensions() -> Non
 
 
 @torch.no_grad()
-def test_a_field_that_was_enlarged_is_answered_on_its_own_grid() -> None:
+def test_a_field_that_was_enlarged_is_answered_on_its_own_grid():
     network = tiny()
     assert network(torch.randn(1, 2, 32, 32, 32)).shape[2:] == (32, 32, 32)
     x = torch.randn(1, 2, 32, 40, 32)
@@ -71,7 +71,7 @@ def test_a_field_that_was_enlarged_is_answered_on_its_own_grid() -> None:
     torch.testing.assert_close(network(x), network(enlarged)[:, :, :, :40])
 
 
-def test_the_old_order_reads_two_corners_twice_and_two_never() -> None:
+def test_the_old_order_reads_two_corners_twice_and_two_never():
     merge = merging_layer("before_2025")(dim=3, spatial_dims=3)
     x = torch.randn(1, 4, 4, 2, 3, dtype=torch.float64)
     merge.double()
@@ -87,7 +87,7 @@ def test_the_old_order_reads_two_corners_twice_and_two_never() -> None:
     assert [tuple(c) for c in (~read).nonzero().tolist()] == [(0, 1, 1), (1, 1, 0)]
 
 
-def test_the_orders_agree_where_there_are_two_dimensions() -> None:
+def test_the_orders_agree_where_there_are_two_dimensions():
     a, b = (tiny(spatial_dims=2, merging=m) for m in ("current", "before_2025"))
     x = torch.randn(1, 2, 2, 32, 64)
     with torch.no_grad():
@@ -105,7 +105,7 @@ def test_the_orders_agree_where_there_are_two_dimensions() -> None:
         ({"feature_size": 16}, "divisible by 12"),
     ],
 )
-def test_sizes_that_make_no_network_are_refused(wrong: dict[str, Any], reason: str) -> None:
+def test_sizes_that_make_no_network_are_refused(wrong, reason):
     with pytest.raises(PumitError, match=reason):
         tiny(**wrong)
 
@@ -114,7 +114,7 @@ def test_sizes_that_make_no_network_are_refused(wrong: dict[str, Any], reason: s
     ("shape", "reason"),
     [((1, 2, 16, 64, 64), "16 x 64 x 64 voxels is smaller"), ((1, 1, 32, 32, 32), "reads 2 image")],
 )
-def test_images_that_do_not_fit_are_refused(shape: tuple[int, ...], reason: str) -> None:
+def test_images_that_do_not_fit_are_refused(shape, reason):
     with pytest.raises(PumitError, match=reason):
         tiny()(torch.zeros(shape))
 
@@ -125,14 +125,14 @@ def tiny_ssl(**changes: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["swin_ssl", "swin_ssl_small"])
-def test_the_pre_trained_encoder_is_that_of_the_network_it_is_for(name: str) -> None:
+def test_the_pre_trained_encoder_is_that_of_the_network_it_is_for(name):
     with torch.device("meta"):
         ours = build_network(name).swinViT.state_dict()
         theirs = build_network(name.replace("ssl", "unetr")).network.swinViT.state_dict()
     assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
 
 
-def test_gradients_of_the_pre_training_reach_all_parameters() -> None:
+def test_gradients_of_the_pre_training_reach_all_parameters():
     network = tiny_ssl(in_channels=3)
     answer = network(torch.randn(2, 3, 32, 64, 32))
     assert answer.turns.shape == (2, 4)
@@ -143,7 +143,7 @@ def test_gradients_of_the_pre_training_reach_all_parameters() -> None:
     assert all(p.grad is not None and bool(p.grad.any()) for p in network.parameters())
 
 
-def test_each_head_reads_the_mean_of_all_tokens_or_one_where_it_is_official() -> None:
+def test_each_head_reads_the_mean_of_all_tokens_or_one_where_it_is_official():
     x = torch.randn(1, 1, 32, 64, 32)
     with torch.no_grad():
         for official in (False, True):
@@ -164,7 +164,7 @@ def test_each_head_reads_the_mean_of_all_tokens_or_one_where_it_is_official() ->
         ((1, 2, 32, 64, 64), "reads 1 image channel"),
     ],
 )
-def test_views_that_do_not_fit_are_refused(shape: tuple[int, ...], reason: str) -> None:
+def test_views_that_do_not_fit_are_refused(shape, reason):
     with pytest.raises(PumitError, match=reason):
         tiny_ssl()(torch.zeros(shape))
 
@@ -196,11 +196,11 @@ def trained(merging: str, steps: int) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("merging", ["current", "before_2025"])
-def test_training_of_a_few_steps_shows_the_order(merging: str) -> None:
+def test_training_of_a_few_steps_shows_the_order(merging):
     assert merging_evidence(trained(merging, 16)).verdict == merging
 
 
-def test_initial_weights_show_none() -> None:
+def test_initial_weights_show_none():
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         state = {
@@ -215,7 +215,7 @@ def test_initial_weights_show_none() -> None:
         merging_evidence({"a.weight": torch.zeros(2, 16)})
 
 
-def test_what_the_two_pairs_have_in_common_decides() -> None:
+def test_what_the_two_pairs_have_in_common_decides():
     """Noise, and changes that all groups of columns have in common, or the two pairs alone."""
     generator = torch.Generator().manual_seed(0)
     noise = (torch.rand(96, 8, 48, generator=generator) - 0.5) * 12**0.5
@@ -233,7 +233,7 @@ def test_what_the_two_pairs_have_in_common_decides() -> None:
     assert old.noise == pytest.approx((96 * 48) ** -0.5)
 
 
-def test_neighbours_that_are_alike_are_no_evidence_of_the_old_order() -> None:
+def test_neighbours_that_are_alike_are_no_evidence_of_the_old_order():
     """Each corner's change is a sum over its coordinates, so that neighbours share most."""
     generator = torch.Generator().manual_seed(0)
     now = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)]

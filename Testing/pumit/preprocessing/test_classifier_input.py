@@ -1,9 +1,5 @@
 """A scan of any size becomes the classifier's grid, the same however it is stored."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +12,7 @@ from torch.nn import functional as F
 BYTES = Normalization("range", (0, 255), (0, 1))
 
 
-def test_a_medmnist_image_is_enlarged_as_in_the_source(rng: np.random.Generator) -> None:
+def test_a_medmnist_image_is_enlarged_as_in_the_source(rng):
     """28^3 bytes to 0..1 and then 40^3 by trilinear interpolation."""
     array = rng.integers(0, 256, (28, 28, 28)).astype(np.uint8)
     form = ClassifierInput((40, 40, 40), 3, BYTES, "stored")
@@ -26,7 +22,7 @@ def test_a_medmnist_image_is_enlarged_as_in_the_source(rng: np.random.Generator)
     torch.testing.assert_close(image, expected[0], atol=1e-5, rtol=0)
 
 
-def test_an_image_of_the_right_size_is_only_scaled(rng: np.random.Generator) -> None:
+def test_an_image_of_the_right_size_is_only_scaled(rng):
     array = rng.integers(0, 256, (8, 9, 10)).astype(np.uint8)
     before = array.copy()
     image = ClassifierInput((8, 9, 10), 1, BYTES, "stored").prepare(Volume(array))
@@ -34,7 +30,7 @@ def test_an_image_of_the_right_size_is_only_scaled(rng: np.random.Generator) -> 
     np.testing.assert_array_equal(array, before)
 
 
-def test_a_scan_looks_the_same_however_it_is_stored(rng: np.random.Generator) -> None:
+def test_a_scan_looks_the_same_however_it_is_stored(rng):
     array = rng.normal(size=(6, 12, 10))
     volume = Volume(array, (3.0, 1.0, 1.0))
     turned = Volume(
@@ -46,7 +42,7 @@ def test_a_scan_looks_the_same_however_it_is_stored(rng: np.random.Generator) ->
     torch.testing.assert_close(form.prepare(turned), form.prepare(volume))
 
 
-def test_colours_are_kept_and_grey_stands_for_all(rng: np.random.Generator) -> None:
+def test_colours_are_kept_and_grey_stands_for_all(rng):
     colours = rng.integers(0, 256, (3, 1, 8, 8)).astype(np.uint8)
     form = ClassifierInput((1, 8, 8), 3, BYTES, "stored")
     image = form.prepare(Volume(colours))
@@ -54,7 +50,7 @@ def test_colours_are_kept_and_grey_stands_for_all(rng: np.random.Generator) -> N
     assert form.prepare(Volume(colours[0])).shape == (1, 1, 8, 8)
 
 
-def test_the_recipe_says_it_all() -> None:
+def test_the_recipe_says_it_all():
     form = ClassifierInput((4, 5, 6), 3, Normalization("zscore"), "stored", 0.5)
     assert ClassifierInput.from_recipe({"input": form.as_recipe()}) == form
 
@@ -71,7 +67,7 @@ def test_the_recipe_says_it_all() -> None:
         {"intensity": None},
     ],
 )
-def test_a_damaged_recipe_is_refused(change: dict[str, Any]) -> None:
+def test_a_damaged_recipe_is_refused(change):
     row = {**ClassifierInput((4, 4, 4), 1).as_recipe(), **change}
     with pytest.raises(CheckpointError):
         ClassifierInput.from_recipe({"input": row})

@@ -40,7 +40,7 @@ def reference(array: np.ndarray, field: Field) -> np.ndarray:
 # Field
 
 
-def test_field_and_volume_indices_round_trip(rng: np.random.Generator) -> None:
+def test_field_and_volume_indices_round_trip(rng):
     field = field_of((10.3, 20.7, -5.1), (2.5, 0.7, 1.3), (6, 16, 12))
     points = rng.uniform(-50, 50, (40, 3))
     np.testing.assert_allclose(field.to_field(field.to_volume(points)), points, atol=1e-9)
@@ -49,7 +49,7 @@ def test_field_and_volume_indices_round_trip(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(high, field.to_volume((5.5, 15.5, 11.5)))
 
 
-def test_depth_halves_with_every_degree_to_one_slice_whose_prompts_have_no_depth() -> None:
+def test_depth_halves_with_every_degree_to_one_slice_whose_prompts_have_no_depth():
     assert [field_shape(da0, 48)[0] for da0 in range(6)] == [48, 24, 12, 6, 3, 1]
     assert Field((0, 0, 0), (1, 1, 1), (1, 8, 8), 64.0, 5).prompt_ratio == 0.0
     assert Field((0, 0, 0), (1, 1, 1), (8, 8, 8), 3.0, 1).prompt_ratio == 3.0
@@ -62,7 +62,7 @@ def test_depth_halves_with_every_degree_to_one_slice_whose_prompts_have_no_depth
 # depth_first
 
 
-def test_the_coarsest_axis_becomes_depth_or_a_single_slice_whatever_its_pixels() -> None:
+def test_the_coarsest_axis_becomes_depth_or_a_single_slice_whatever_its_pixels():
     for spacing, order in (
         ((1.0, 5.0, 1.0), (1, 0, 2)),
         ((1.0, 1.0, 5.0), (2, 0, 1)),
@@ -89,7 +89,7 @@ def test_the_coarsest_axis_becomes_depth_or_a_single_slice_whatever_its_pixels()
     ],
     ids=["on voxels", "between voxels", "coarser", "over the edge"],
 )
-def test_sample_at_full_resolution_equals_trilinear_look_up(field: Field) -> None:
+def test_sample_at_full_resolution_equals_trilinear_look_up(field):
     array = smooth((21, 29, 35))
     image, inside = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
     index = np.stack(np.indices(field.shape), axis=-1)
@@ -101,7 +101,7 @@ def test_sample_at_full_resolution_equals_trilinear_look_up(field: Field) -> Non
     )
 
 
-def test_every_voxel_type_is_sampled() -> None:
+def test_every_voxel_type_is_sampled():
     for dtype in (bool, np.uint8, np.int16, np.uint16, np.int32, np.float64, ">i2"):
         array = (np.arange(8 * 10 * 12).reshape(8, 10, 12) % 2).astype(dtype)
         image, _ = Pyramid(array, (1.0, 1.0, 1.0)).sample(field_of((4, 4, 4), (1, 1, 1), (5, 5, 5)))
@@ -111,9 +111,7 @@ def test_every_voxel_type_is_sampled() -> None:
 
 @pytest.mark.parametrize("step", [1.0, 2.0, 3.3, 5.0, 8.0])
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (4.0, 1.0, 1.0), (1.0, 1.0, 2.0)])
-def test_a_ramp_keeps_its_values_at_every_level(
-    step: float, spacing: tuple[float, float, float]
-) -> None:
+def test_a_ramp_keeps_its_values_at_every_level(step, spacing):
     """Averages of a linear function are its values: a shifted level would show at once."""
     array = ramp((64, 96, 96), (0.5, -1.0, 2.0))
     steps = tuple(step / s if s < step else 1.0 for s in spacing)
@@ -125,9 +123,7 @@ def test_a_ramp_keeps_its_values_at_every_level(
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.0, 2.0), (5.0, 1.0, 3.0)])
-def test_a_coarse_field_keeps_the_mean_and_does_not_alias(
-    spacing: tuple[float, float, float],
-) -> None:
+def test_a_coarse_field_keeps_the_mean_and_does_not_alias(spacing):
     """A chequerboard finer than the field becomes grey, in-plane spacings equal or not."""
     array = (np.indices((64, 128, 128)).sum(0) % 2).astype(np.float32)
     steps = (max(1.0, 8 / spacing[0]), 8 / spacing[1], 8 / spacing[2])
@@ -137,7 +133,7 @@ def test_a_coarse_field_keeps_the_mean_and_does_not_alias(
     np.testing.assert_allclose(image, 0.5, atol=0.05)
 
 
-def test_thick_slices_average_the_thin_ones_they_span() -> None:
+def test_thick_slices_average_the_thin_ones_they_span():
     array = np.zeros((24, 12, 12), dtype=np.float32)
     array[1::4] = 1.0  # one of every four slices
     field = field_of((11.5, 5.5, 5.5), (4.0, 1.0, 1.0), (6, 4, 4))
@@ -145,7 +141,7 @@ def test_thick_slices_average_the_thin_ones_they_span() -> None:
     np.testing.assert_allclose(image, 0.25, atol=0.02)
 
 
-def test_a_thick_slice_half_outside_averages_what_is_inside() -> None:
+def test_a_thick_slice_half_outside_averages_what_is_inside():
     array = np.full((8, 12, 12), 5.0, dtype=np.float32)
     pyramid = Pyramid(array, (1.0, 1.0, 1.0))
     image, inside = pyramid.sample(field_of((-0.5, 5.5, 5.5), (4.0, 1.0, 1.0), (2, 4, 4)))
@@ -157,7 +153,7 @@ def test_a_thick_slice_half_outside_averages_what_is_inside() -> None:
     assert np.isfinite(image).all()
 
 
-def test_a_turned_field_equals_a_look_up_point_by_point(rng: np.random.Generator) -> None:
+def test_a_turned_field_equals_a_look_up_point_by_point(rng):
     array = smooth((21, 29, 35))
     spacing = np.array([2.0, 1.0, 0.8])
     pyramid = Pyramid(array, (2.0, 1.0, 0.8))
@@ -182,7 +178,7 @@ def test_a_turned_field_equals_a_look_up_point_by_point(rng: np.random.Generator
 # Pyramid.levels
 
 
-def test_levels_become_isotropic_before_depth_is_halved() -> None:
+def test_levels_become_isotropic_before_depth_is_halved():
     pyramid = Pyramid(np.zeros((64, 128, 128), np.int16), (4.0, 1.0, 1.0))
     factors = [factor for _, factor in pyramid.levels]
     assert factors == [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 8, 8), (4, 16, 16)]
@@ -191,7 +187,7 @@ def test_levels_become_isotropic_before_depth_is_halved() -> None:
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.0, 2.5), (8.0, 1.0, 1.0)])
-def test_a_coarse_field_reads_a_coarse_level(spacing: tuple[float, float, float]) -> None:
+def test_a_coarse_field_reads_a_coarse_level(spacing):
     """The voxels read stay within a small multiple of the field's own, whatever the volume."""
     pyramid = Pyramid(np.zeros((64, 256, 256), np.int16), spacing)
     step = tuple(max(1.0, 16.0 / s) for s in spacing)
@@ -204,7 +200,7 @@ def test_a_coarse_field_reads_a_coarse_level(spacing: tuple[float, float, float]
 
 @pytest.mark.parametrize("shape", [(33, 65, 66), (40, 64, 12), (4, 64, 64)])
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (5.0, 0.7, 0.7), (1.0, 4.0, 1.0)])
-def test_levels_are_the_averages_that_pooling_gives(shape, spacing) -> None:
+def test_levels_are_the_averages_that_pooling_gives(shape, spacing):
     array = np.random.default_rng(1).integers(-1024, 3000, shape).astype(np.int16)
     pyramid = Pyramid(array, spacing)
     levels, everywhere = pyramid.levels, (np.zeros(3), np.array(shape))
@@ -219,7 +215,7 @@ def test_levels_are_the_averages_that_pooling_gives(shape, spacing) -> None:
         before, factor = expected, of_volume
 
 
-def test_means_of_huge_values_stay_finite() -> None:
+def test_means_of_huge_values_stay_finite():
     array = np.full((4, 4, 4), 2e38, np.float32)
     array[0] = -3e38
     array[1, 1, 1] = 3
@@ -236,7 +232,7 @@ def noise(seed: int = 0, shape: tuple[int, int, int] = (6, 16, 16)) -> np.ndarra
 
 
 @pytest.mark.parametrize(("gain", "offset"), [(3.0, 0.0), (1e-3, 0.0), (50.0, -1024.0), (1e4, 7.0)])
-def test_gain_and_offset_of_the_intensities_do_not_matter(gain: float, offset: float) -> None:
+def test_gain_and_offset_of_the_intensities_do_not_matter(gain, offset):
     image, inside = noise(), np.ones((6, 16, 16), np.float32)
     plain = field_channels(image, inside)
     scaled = field_channels(image * gain + offset, inside)
@@ -246,7 +242,7 @@ def test_gain_and_offset_of_the_intensities_do_not_matter(gain: float, offset: f
     np.testing.assert_allclose(scaled[2], plain[2])
 
 
-def test_hounsfield_units_with_air_keep_contrast_in_soft_tissue() -> None:
+def test_hounsfield_units_with_air_keep_contrast_in_soft_tissue():
     """Half of the field is air; liver and spleen 30 HU apart must not become one grey."""
     image = np.full((4, 32, 32), -1000.0, np.float32)
     image[:, :, 16:24], image[:, :, 24:] = 60.0, 90.0
@@ -257,7 +253,7 @@ def test_hounsfield_units_with_air_keep_contrast_in_soft_tissue() -> None:
     assert apart_equal > 2 * apart_linear > 0
 
 
-def test_order_of_intensities_is_kept() -> None:
+def test_order_of_intensities_is_kept():
     image = noise()
     channels = field_channels(image, np.ones_like(image))
     order = image.ravel().argsort()
@@ -265,7 +261,7 @@ def test_order_of_intensities_is_kept() -> None:
         assert (np.diff(channel.ravel()[order]) >= -1e-6).all()
 
 
-def test_what_lies_outside_is_zero_and_does_not_count() -> None:
+def test_what_lies_outside_is_zero_and_does_not_count():
     image, inside = noise(), np.ones((6, 16, 16), np.float32)
     inside[:, :4] = 0
     image[:, :4] = 1e5
@@ -276,7 +272,7 @@ def test_what_lies_outside_is_zero_and_does_not_count() -> None:
     )
 
 
-def test_a_constant_field_is_flat_and_one_outside_of_the_volume_is_blank() -> None:
+def test_a_constant_field_is_flat_and_one_outside_of_the_volume_is_blank():
     image = np.full((2, 8, 8), 42.0, np.float32)
     channels = field_channels(image, np.ones_like(image))
     assert np.isfinite(channels).all()
@@ -286,7 +282,7 @@ def test_a_constant_field_is_flat_and_one_outside_of_the_volume_is_blank() -> No
     assert not blank.any()
 
 
-def test_two_values_are_distinguished_however_rare_one_is() -> None:
+def test_two_values_are_distinguished_however_rare_one_is():
     """One bright voxel of thousands lies beyond every quantile and must still be seen."""
     image = np.zeros((8, 32, 32), np.float32)
     image[4, 16, 16] = 1.0
@@ -299,7 +295,7 @@ def test_two_values_are_distinguished_however_rare_one_is() -> None:
     st.lists(st.floats(-3e4, 3e4, width=32), min_size=8, max_size=64),
     st.integers(0, 2**31 - 1),
 )
-def test_any_intensities_give_finite_channels(values: list[float], seed: int) -> None:
+def test_any_intensities_give_finite_channels(values, seed):
     image = np.array(values, dtype=np.float32).reshape(1, 1, -1)
     inside = (np.random.default_rng(seed).random(image.shape) < 0.7).astype(np.float32)
     channels = field_channels(image, inside)
@@ -310,7 +306,7 @@ def test_any_intensities_give_finite_channels(values: list[float], seed: int) ->
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("size", [1e37, 1e38])
-def test_huge_intensities_look_like_usual_ones(size: float) -> None:
+def test_huge_intensities_look_like_usual_ones(size):
     image = noise().clip(-3.3, 3.3)
     image[0, 0, 0] = 3.3
     expected = field_channels(image, np.ones_like(image))

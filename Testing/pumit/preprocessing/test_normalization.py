@@ -12,14 +12,14 @@ def scaled(array: np.ndarray) -> np.ndarray:
     return np.clip(array * scaling.factor + scaling.offset, *scaling.limits)
 
 
-def test_an_image_of_two_values_keeps_both() -> None:
+def test_an_image_of_two_values_keeps_both():
     """All that lies above the smallest value is one value, between whose percentiles is nothing."""
     array = np.full((4, 8, 8), -3.0)
     array[1:3, 2:5, 2:5] = 7.0
     np.testing.assert_array_equal(scaled(array), (array > 0).astype(np.float64))
 
 
-def test_the_smallest_value_is_left_out_of_the_percentiles() -> None:
+def test_the_smallest_value_is_left_out_of_the_percentiles():
     array = np.full((10, 10, 10), -1000.0)
     array[:2] = np.linspace(0, 200, 200).reshape(2, 10, 10)
     found = scaled(array)
@@ -30,7 +30,7 @@ def test_the_smallest_value_is_left_out_of_the_percentiles() -> None:
     )
 
 
-def test_a_constant_image_is_flat_and_finite() -> None:
+def test_a_constant_image_is_flat_and_finite():
     found = scaled(np.full((2, 4, 4), 5.0))
     assert np.isfinite(found).all()
     assert np.ptp(found) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,9 +40,7 @@ def volume(
 @pytest.mark.parametrize(
     ("name", "world"), [("sagittal", 0), ("Coronal", 1), ("axial", 2), ("transverse", 2)]
 )
-def test_a_plane_finds_its_normal_however_the_scan_is_stored(
-    tilt: float, name: str, world: int
-) -> None:
+def test_a_plane_finds_its_normal_however_the_scan_is_stored(tilt, name, world):
     turn = Rotation.from_euler("xyz", [tilt] * 3, degrees=True).as_matrix()
     for axes in ORDERS:  # array axes (D, H, W) along these world axes, one backwards
         columns = np.eye(3)[:, list(axes)[::-1]]  # W, H, D
@@ -51,7 +48,7 @@ def test_a_plane_finds_its_normal_however_the_scan_is_stored(
         assert find_depth_axis(volume(direction=turn @ columns), name) == axes.index(world)
 
 
-def test_description_comes_before_metadata_and_metadata_before_spacing() -> None:
+def test_description_comes_before_metadata_and_metadata_before_spacing():
     series, thin = DicomSource((), "1.2.3"), (1.0, 4.0, 1.0)
     assert find_depth_axis(volume(thin, source=series), "axis 2", scanned_axis=1) == 2
     assert find_depth_axis(volume(thin, source=series), "2") == 2
@@ -73,13 +70,11 @@ def test_description_comes_before_metadata_and_metadata_before_spacing() -> None
         ((1.0, 2.0, 4.0), 2),
     ],
 )
-def test_the_spacing_unlike_the_others_is_the_depths(
-    spacing: tuple[float, float, float], axis: int
-) -> None:
+def test_the_spacing_unlike_the_others_is_the_depths(spacing, axis):
     assert find_depth_axis(volume(spacing)) == axis
 
 
-def test_a_misspelt_plane_is_named_with_the_nearest_right_one() -> None:
+def test_a_misspelt_plane_is_named_with_the_nearest_right_one():
     with pytest.raises(PumitError, match="did you mean 'axial'"):
         find_depth_axis(volume(), "axal")
     with pytest.raises(PumitError, match=r"known: .*coronal.*axis 2"):
@@ -87,7 +82,7 @@ def test_a_misspelt_plane_is_named_with_the_nearest_right_one() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_nifti_header_may_name_the_slice_axis(tmp_path: Path, version: int) -> None:
+def test_a_nifti_header_may_name_the_slice_axis(tmp_path, version):
     path = tmp_path / "a.nii"
     array = RNG.uniform(1, 2, (4, 5, 6)).astype(np.float32)
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(path))
@@ -112,7 +107,7 @@ def as_version_2(data: bytes) -> bytearray:
     return header + data[352:]
 
 
-def test_files_without_such_a_field_go_by_their_spacing(tmp_path: Path) -> None:
+def test_files_without_such_a_field_go_by_their_spacing(tmp_path):
     scan = SimpleITK.GetImageFromArray(RNG.normal(size=(4, 5, 6)))
     scan.SetSpacing((1.0, 5.0, 1.0))
     SimpleITK.WriteImage(scan, str(tmp_path / "a.nrrd"))
@@ -133,7 +128,7 @@ def ct() -> Volume:
 
 
 @pytest.mark.parametrize("description", [None, "axial"])
-def test_a_scan_is_scaled_between_its_percentiles_and_cropped(description: str | None) -> None:
+def test_a_scan_is_scaled_between_its_percentiles_and_cropped(description):
     scan = ct()
     low, high = np.percentile(scan.array[scan.array > -1000], (0.5, 99.5))
     expected = np.clip((scan.array - low) / (high - low), 0, 1)[1:5, 3:15, 6:20]
@@ -150,7 +145,7 @@ def test_a_scan_is_scaled_between_its_percentiles_and_cropped(description: str |
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0)])
-def test_an_upright_scan_is_the_same_however_it_is_stored(order: tuple[int, int, int]) -> None:
+def test_an_upright_scan_is_the_same_however_it_is_stored(order):
     expected, _ = prepare(Volume(BODY, SPACING))
     for signs in itertools.product((1, -1), repeat=3):
         array = BODY.transpose(order)[tuple(slice(None, None, s) for s in signs)]
@@ -163,7 +158,7 @@ def test_an_upright_scan_is_the_same_however_it_is_stored(order: tuple[int, int,
         assert spacing_mm == pytest.approx(SPACING)
 
 
-def test_a_file_is_put_upright(tmp_path: Path) -> None:
+def test_a_file_is_put_upright(tmp_path):
     image = SimpleITK.GetImageFromArray(BODY[:, ::-1])
     image.SetSpacing(SPACING[::-1])
     image.SetDirection((1, 0, 0, 0, -1, 0, 0, 0, 1))
@@ -172,7 +167,7 @@ def test_a_file_is_put_upright(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, prepare(Volume(BODY, SPACING))[0], atol=1e-6)
 
 
-def test_a_picture_is_divided_by_255_and_flat() -> None:
+def test_a_picture_is_divided_by_255_and_flat():
     array = np.zeros((3, 1, 10, 12), dtype=np.uint8)
     array[0, 0, 2:6, 3:9], array[2, 0, 4:8, 3:5] = 51, 102
     found, spacing = prepare(Volume(array, (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)))
@@ -181,7 +176,7 @@ def test_a_picture_is_divided_by_255_and_flat() -> None:
 
 
 @pytest.mark.parametrize("axis", range(3))
-def test_a_single_slice_along_any_axis_is_a_2d_image(axis: int) -> None:
+def test_a_single_slice_along_any_axis_is_a_2d_image(axis):
     array = np.expand_dims(RNG.normal(size=(8, 9)), axis)
     found, spacing = prepare(Volume(array, (3.0, 3.0, 3.0)))
     assert found.shape[1] == 1
@@ -192,9 +187,7 @@ def test_a_single_slice_along_any_axis_is_a_2d_image(axis: int) -> None:
     ("size", "expected"),
     [((1024, 1536), (512, 768)), ((700, 600), (597, 512)), ((512, 900), (512, 900))],
 )
-def test_a_large_picture_gets_a_shorter_side_of_512(
-    size: tuple[int, int], expected: tuple[int, int]
-) -> None:
+def test_a_large_picture_gets_a_shorter_side_of_512(size, expected):
     array = RNG.integers(1, 256, (1, *size), dtype=np.uint8)
     found, spacing = prepare(Volume(array, (PLANAR_SLICE_SPACING_MM, 0.1, 0.2)))
     assert found.shape[2:] == expected
@@ -205,7 +198,7 @@ def test_a_large_picture_gets_a_shorter_side_of_512(
         np.testing.assert_allclose(found[0, 0], blocks, atol=1e-6)
 
 
-def test_channels_are_scaled_each_by_itself_and_cropped_together() -> None:
+def test_channels_are_scaled_each_by_itself_and_cropped_together():
     array = np.zeros((2, 3, 8, 8), dtype=np.float32)
     array[0, :, 1:4, 1:4] = RNG.uniform(1, 2, (3, 3, 3))
     array[1, :, 5:7, 5:7] = RNG.uniform(1e3, 2e3, (3, 2, 2))
@@ -216,7 +209,7 @@ def test_channels_are_scaled_each_by_itself_and_cropped_together() -> None:
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0), (0.1, 0.3), (-1000.3, -1000.2)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_image_of_two_values_is_kept(values: tuple[float, float], dtype: type) -> None:
+def test_an_image_of_two_values_is_kept(values, dtype):
     array = np.full((4, 9, 9), values[0], dtype=dtype)
     array[1:3, 2:7, 3:8] = values[1]
     found, _ = prepare(Volume(array))
@@ -233,6 +226,6 @@ def test_an_image_of_two_values_is_kept(values: tuple[float, float], dtype: type
         (np.array([[[np.nan, 1.0]]]), "NaN"),
     ],
 )
-def test_an_image_that_holds_nothing_is_one_line(array: np.ndarray, reason: str) -> None:
+def test_an_image_that_holds_nothing_is_one_line(array, reason):
     with pytest.raises(VolumeError, match=reason):
         prepare(Volume(array))

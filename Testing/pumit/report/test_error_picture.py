@@ -41,9 +41,7 @@ def scan() -> tuple[Volume, np.ndarray]:
     return Volume(array, (4.0, 1.0, 1.0), (5.0, -20.0, 60.0), turn), target
 
 
-def test_truth_answer_and_prompts_are_drawn(
-    tmp_path: Path, scan: tuple[Volume, np.ndarray]
-) -> None:
+def test_truth_answer_and_prompts_are_drawn(tmp_path, scan):
     volume, target = scan
     answer = np.roll(target, 6, axis=2)
     corners = volume.index_to_world([[3, 9, 11], [7, 22, 26]])
@@ -56,9 +54,7 @@ def test_truth_answer_and_prompts_are_drawn(
     assert pixels_like(tmp_path / "a.png", YELLOW) > 50
 
 
-def test_nothing_is_red_where_there_is_no_answer(
-    tmp_path: Path, scan: tuple[Volume, np.ndarray]
-) -> None:
+def test_nothing_is_red_where_there_is_no_answer(tmp_path, scan):
     volume, target = scan
     prompts: list[Prompt] = []
     stages = [Stage("none", np.zeros_like(target), prompts)]
@@ -67,7 +63,7 @@ def test_nothing_is_red_where_there_is_no_answer(
     assert pixels_like(tmp_path / "a.png", RED) == 0
 
 
-def test_a_2d_image_is_one_panel(tmp_path: Path) -> None:
+def test_a_2d_image_is_one_panel(tmp_path):
     target = np.zeros((1, 60, 50), dtype=bool)
     target[0, 20:40, 10:30] = True
     volume = Volume((target * 200).astype(np.uint8), (1e8, 1.0, 1.0))
@@ -89,7 +85,7 @@ TRUTH = box(SHAPE, slice(3, 8), slice(10, 22), slice(12, 26))
 FAR = box(SHAPE, slice(3, 8), slice(28, 35), slice(30, 38))
 
 
-def test_every_class_is_outlined_in_its_colour(tmp_path: Path) -> None:
+def test_every_class_is_outlined_in_its_colour(tmp_path):
     volume = Volume(SCAN + 100 * TRUTH, (4.0, 1.0, 1.0))
     classes = [
         ClassMasks("ball", ORANGE, TRUTH, np.roll(TRUTH, 4, axis=2)),
@@ -102,7 +98,7 @@ def test_every_class_is_outlined_in_its_colour(tmp_path: Path) -> None:
     assert edge[:, 2].max() < 60  # no frame
 
 
-def test_the_planes_go_through_the_largest_error(tmp_path: Path) -> None:
+def test_the_planes_go_through_the_largest_error(tmp_path):
     volume = Volume(SCAN, (4.0, 1.0, 1.0))
     wrong = [ClassMasks("a", ORANGE, TRUTH, TRUTH), ClassMasks("b", CYAN, FAR, FAR & False)]
     right = [ClassMasks("a", ORANGE, TRUTH, TRUTH), ClassMasks("b", CYAN, FAR, FAR)]
@@ -112,7 +108,7 @@ def test_the_planes_go_through_the_largest_error(tmp_path: Path) -> None:
     assert pixels_like(tmp_path / "wrong.png", CYAN) > pixels_like(tmp_path / "right.png", CYAN)
 
 
-def test_a_planar_image_is_one_panel(tmp_path: Path) -> None:
+def test_a_planar_image_is_one_panel(tmp_path):
     volume = Volume(SCAN[:1], (1.0, 1.0, 1.0))
     mask = box((1, *SHAPE[1:]), slice(0, 1), slice(10, 22), slice(12, 26))
     classes = [ClassMasks("a", ORANGE, mask, np.roll(mask, 3, axis=1))]
@@ -120,14 +116,14 @@ def test_a_planar_image_is_one_panel(tmp_path: Path) -> None:
     assert pixels_like(tmp_path / "a.png", ORANGE) > 200
 
 
-def test_many_classes_fit_their_legend(tmp_path: Path) -> None:
+def test_many_classes_fit_their_legend(tmp_path):
     volume = Volume(SCAN, (4.0, 1.0, 1.0))
     classes = [ClassMasks(f"class {i}", ORANGE, TRUTH, FAR) for i in range(40)]
     write_class_error_picture(volume, classes, tmp_path / "a.png", title="case 1")
     assert Image.open(tmp_path / "a.png").height < 1200
 
 
-def test_nothing_to_show_is_reported(tmp_path: Path) -> None:
+def test_nothing_to_show_is_reported(tmp_path):
     none = np.zeros(SHAPE, dtype=bool)
     with pytest.raises(VolumeError, match="nothing to show"):
         write_class_error_picture(

@@ -30,7 +30,7 @@ def pixels_like(path: Path, color: tuple[float, float, float]) -> int:
     return int((np.abs(picture - np.array(color)).max(axis=-1) < 0.12).sum())
 
 
-def test_every_line_of_every_chart_is_drawn(tmp_path: Path) -> None:
+def test_every_line_of_every_chart_is_drawn(tmp_path):
     steps = [(float(s), 1 / s) for s in range(1, 40)]
     charts = [
         LineChart("loss", [Line("loss", steps, RED)]),
@@ -51,27 +51,27 @@ def test_every_line_of_every_chart_is_drawn(tmp_path: Path) -> None:
     [[(1.0, 2.0)], [], [(0.0, 5.0), (1.0, 5.0)], [(0.0, 0.0), (1e9, 1e-9)]],
     ids=["one point", "no point", "level", "far apart"],
 )
-def test_few_and_odd_points_are_no_fault(tmp_path: Path, points: list[tuple[float, float]]) -> None:
+def test_few_and_odd_points_are_no_fault(tmp_path, points):
     charts = [LineChart("loss", [Line("loss", points), Line("other", [])])]
     pairs = ("minutes", [(3.0, 1.0), (2.0, 1.0)])  # a clock that goes back
     write_line_charts(charts, tmp_path / "a.png", x_label="step", second=pairs)
     assert Image.open(tmp_path / "a.png").width > 500
 
 
-def test_more_lines_than_a_legend_holds_are_all_drawn(tmp_path: Path) -> None:
+def test_more_lines_than_a_legend_holds_are_all_drawn(tmp_path):
     lines = [Line(f"class {i}", [(0.0, i / 60), (1.0, i / 60)], RED) for i in range(60)]
     write_line_charts([LineChart("Dice", lines)], tmp_path / "a.png", x_label="step")
     assert pixels_like(tmp_path / "a.png", RED) > 5000
 
 
-def test_pale_colours_are_darkened_and_others_kept() -> None:
+def test_pale_colours_are_darkened_and_others_kept():
     assert readable(BLUE) == BLUE
     r, g, b = readable((1.0, 1.0, 0.6))
     assert 0.299 * r + 0.587 * g + 0.114 * b == pytest.approx(LIGHTEST)
     assert r == g > b
 
 
-def test_a_folder_that_is_missing_is_reported(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_reported(tmp_path):
     chart = LineChart("loss", [Line("loss", [(0.0, 1.0)])])
     with pytest.raises(ExportError, match="folder does not exist"):
         write_line_charts([chart], tmp_path / "none" / "a.png", x_label="step")
@@ -82,7 +82,7 @@ def points() -> str:
     return point_rows_svg(rows, label="Dice", seeds=[0, 7])
 
 
-def test_figures_keep_their_text_and_take_the_colour_around_them() -> None:
+def test_figures_keep_their_text_and_take_the_colour_around_them():
     svg = points()
     assert "seed 7" in svg
     assert "A &amp; B" in svg
@@ -91,7 +91,7 @@ def test_figures_keep_their_text_and_take_the_colour_around_them() -> None:
     assert points() == svg  # nothing of it is drawn by lot, or dated
 
 
-def test_plots_share_a_look_that_ends_with_them() -> None:
+def test_plots_share_a_look_that_ends_with_them():
     before = dict(matplotlib.rcParams)
     with plot_style("#010203"):
         axes = Figure().subplots()

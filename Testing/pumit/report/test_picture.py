@@ -38,9 +38,7 @@ PALETTE = Image.fromarray(COLOUR).quantize(16)
     ],
     ids=["gray", "gray palette", "black and white", "16 bit", "colour", "opaque", "palette"],
 )
-def test_pixels_of_every_kind_are_kept(
-    tmp_path: Path, image: Image.Image, pixels: np.ndarray
-) -> None:
+def test_pixels_of_every_kind_are_kept(tmp_path, image, pixels):
     volume = Volume.read(save(tmp_path, image, dpi=(300, 300)))  # which is not trusted
     channels = np.moveaxis(pixels, -1, 0)[:, None] if pixels.ndim == 3 else pixels[None]
     np.testing.assert_array_equal(volume.array, channels)
@@ -50,13 +48,13 @@ def test_pixels_of_every_kind_are_kept(
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-def test_jpeg_is_read(tmp_path: Path, mode: str) -> None:
+def test_jpeg_is_read(tmp_path, mode):
     image = Image.fromarray(COLOUR).convert(mode)
     volume = Volume.read(save(tmp_path, image, "a.jpg", quality=95))
     assert volume.array.shape == ((1, 30, 20) if mode == "L" else (3, 1, 30, 20))
 
 
-def test_16_bit_colour_is_kept(tmp_path: Path) -> None:
+def test_16_bit_colour_is_kept(tmp_path):
     deep = COLOUR.astype(np.uint16) * 256 + 17
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(deep, isVector=True), str(tmp_path / "a.png"))
     volume = Volume.read(tmp_path / "a.png")
@@ -65,7 +63,7 @@ def test_16_bit_colour_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA", "PA"])
-def test_transparent_parts_are_black(tmp_path: Path, mode: str) -> None:
+def test_transparent_parts_are_black(tmp_path, mode):
     image = Image.fromarray(COLOUR).convert("RGBA")
     alpha = np.full(GRAY.shape, 255, np.uint8)
     alpha[:10] = 0
@@ -83,7 +81,7 @@ def test_transparent_parts_are_black(tmp_path: Path, mode: str) -> None:
     ("name", "orientation"),
     [("a.png", 6), *((name, n) for name in ("a.jpg", "deep.png") for n in range(1, 9))],
 )
-def test_exif_orientation_is_honoured(tmp_path: Path, orientation: int, name: str) -> None:
+def test_exif_orientation_is_honoured(tmp_path, orientation, name):
     # One bright corner tells all eight orientations apart together with the picture's shape.
     upright = np.zeros((40, 24, 3), np.uint8)
     upright[:8, :8] = (250, 250, 250)
@@ -129,7 +127,7 @@ def _deep_png_with_exif(tmp_path: Path, pixels: np.ndarray, exif: Image.Exif) ->
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg"])
 @pytest.mark.parametrize("part", [0.05, 0.5, 0.9])
-def test_truncated_picture_is_refused(tmp_path: Path, name: str, part: float) -> None:
+def test_truncated_picture_is_refused(tmp_path, name, part):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
     path = save(tmp_path, Image.fromarray(noise), name)
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
@@ -138,7 +136,7 @@ def test_truncated_picture_is_refused(tmp_path: Path, name: str, part: float) ->
     assert "\n" not in str(caught.value)
 
 
-def test_absurdly_large_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absurdly_large_picture_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(VolumeError, match="more than 200 pixels"):
         Volume.read(save(tmp_path, Image.fromarray(GRAY)))

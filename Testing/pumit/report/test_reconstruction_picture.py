@@ -40,12 +40,7 @@ def pixels(path: Path) -> np.ndarray:
         ((1, 1, 1), PLANAR, 1),
     ],
 )
-def test_rows_show_what_there_is_to_see(
-    tmp_path: Path,
-    shape: tuple[int, int, int],
-    spacing: tuple[float, float, float],
-    rows: int,
-) -> None:
+def test_rows_show_what_there_is_to_see(tmp_path, shape, spacing, rows):
     image = pixels(drawn(tmp_path / "p.png", shape, spacing))
     red = (image[..., 0] > 150) & (image[..., 2] < 60)  # the error where it is too bright
     in_rows = red.sum(1) > 40
@@ -54,7 +49,7 @@ def test_rows_show_what_there_is_to_see(
     assert np.flatnonzero(red.any(0)).min() > image.shape[1] / 2  # the last of three columns
 
 
-def test_a_scan_without_any_error_is_drawn(tmp_path: Path) -> None:
+def test_a_scan_without_any_error_is_drawn(tmp_path):
     scan = np.zeros((3, 20, 20), dtype=np.float32)
     path = tmp_path / "p.png"
     write_reconstruction_picture(Volume(scan), scan, scan, path)
@@ -63,7 +58,7 @@ def test_a_scan_without_any_error_is_drawn(tmp_path: Path) -> None:
         write_reconstruction_picture(Volume(scan), scan, scan, tmp_path / "gone" / "p.png")
 
 
-def test_the_token_plot_shows_the_usual_use_in_its_order(tmp_path: Path) -> None:
+def test_the_token_plot_shows_the_usual_use_in_its_order(tmp_path):
     usual = np.linspace(2, 1, 200) / 300  # token 0 is the most usual one
     shares = usual[::-1]
     plain, compared = tmp_path / "a.png", tmp_path / "b.png"

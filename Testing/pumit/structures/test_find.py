@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "")
 
 
-def test_one_call_finds_a_structure(tmp_path: Path) -> None:
+def test_one_call_finds_a_structure(tmp_path):
     model = add_model(tmp_path / "w", "organs", KIDNEYS)
     volume = two_balls()
     shares: list[float] = []
@@ -50,14 +49,14 @@ def test_one_call_finds_a_structure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("structure", ["kidney right", "everything"])
-def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path, structure: str) -> None:
+def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path, structure):
     add_model(tmp_path / "w", "organs", KIDNEYS, expected_dice=[2.0] * len(KIDNEYS))
     found = pumit.find_structure(two_balls(), structure, device="cpu")
     assert "organs is less certain" in found.remarks[-1]
     assert found.found.remark == found.remarks[-1]
 
 
-def test_both_sides_are_two_segments(tmp_path: Path) -> None:
+def test_both_sides_are_two_segments(tmp_path):
     """Friction 8: a report needs two, and "kidneys" gave one."""
     add_model(tmp_path / "w", "organs", KIDNEYS)
     found = find_structure(two_balls(), "kidneys", device="cpu")
@@ -68,9 +67,7 @@ def test_both_sides_are_two_segments(tmp_path: Path) -> None:
     assert found.mask[10, 42, 44]
 
 
-def test_only_what_is_needed_is_inspected_closely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_is_needed_is_inspected_closely(tmp_path, monkeypatch):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     passes: list[Any] = []
     whole = finding.InstalledModels.automatic
@@ -96,7 +93,7 @@ def test_only_what_is_needed_is_inspected_closely(
     assert (size[1:] < 45).all()  # not all of the 60 voxels
 
 
-def test_everything_that_a_model_knows(tmp_path: Path) -> None:
+def test_everything_that_a_model_knows(tmp_path):
     add_model(tmp_path / "w", "organs", ABDOMEN)
     found = find_structure(two_balls(), "everything", device="cpu")
     assert [label.name for label in found.found.classes] == ["Leber", "my own thing"]
@@ -108,7 +105,7 @@ def test_everything_that_a_model_knows(tmp_path: Path) -> None:
     assert len(found.found.classes) == 2
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(tmp_path):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     dark = replace(two_balls(), array=two_balls().array / 10)
     found = find_structure(dark, "left kidney", device="cpu")
@@ -116,7 +113,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert "No left kidney found" in found.remarks[-1]
 
 
-def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path: Path) -> None:
+def test_a_model_of_another_modality_is_reported_before_it_runs(tmp_path):
     add_model(tmp_path / "w", "organs-mr", ABDOMEN)
     series = tmp_path / "series"
     volume = two_balls()
@@ -143,19 +140,17 @@ def hounsfield(low: float) -> Volume:
 
 
 @pytest.mark.parametrize("low", [-1000.0, -140.0])
-def test_hounsfield_units_tell_a_ct_with_air_or_without(low: float) -> None:
+def test_hounsfield_units_tell_a_ct_with_air_or_without(low):
     assert finding.modality_of_scan(hounsfield(low)) == "CT"
 
 
 @pytest.mark.parametrize("offset", [200.0, 1024.0])
-def test_other_units_tell_nothing(offset: float) -> None:
+def test_other_units_tell_nothing(offset):
     volume = hounsfield(-140.0)
     assert finding.modality_of_scan(replace(volume, array=volume.array + offset)) == ""
 
 
-def test_on_an_odd_scan_no_model_runs_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_an_odd_scan_no_model_runs_without_a_word(tmp_path, monkeypatch):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     monkeypatch.undo()
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
@@ -169,7 +164,7 @@ def test_on_an_odd_scan_no_model_runs_without_a_word(
     assert find_structure(volume, "left kidney", device="cpu", anyway=True).model == "organs"
 
 
-def test_a_licence_is_requested_everywhere(tmp_path: Path, own_index: Path) -> None:
+def test_a_licence_is_requested_everywhere(tmp_path, own_index):
     ship_model(own_index, "organs-ct", KIDNEYS, RESTRICTED)
     with pytest.raises(StructureError, match="pumit models accept organs-ct"):
         find_structure(two_balls(), "left kidney", model="organs-ct", device="cpu")
@@ -180,7 +175,7 @@ def test_a_licence_is_requested_everywhere(tmp_path: Path, own_index: Path) -> N
     assert found.licence == RESTRICTED
 
 
-def test_consent_is_asked_for_the_model_that_suits_the_scan_alone(own_index: Path) -> None:
+def test_consent_is_asked_for_the_model_that_suits_the_scan_alone(own_index):
     """F12: after "No" for the model of CT there was a second question, for that of MR."""
     for name in ("organs-ct", "organs-mr"):
         ship_model(own_index, name, ABDOMEN, RESTRICTED)

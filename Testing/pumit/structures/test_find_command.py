@@ -26,9 +26,7 @@ def voxels_of(path: Path) -> Any:
     return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path)))
 
 
-def test_a_structure_is_written_by_its_name(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_structure_is_written_by_its_name(scan, tmp_path, capfd):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     out = tmp_path / "out.nii.gz"
     assert main(["segment", str(scan), "--find", "left kidney", "-o", str(out), "--json"]) == 0
@@ -43,9 +41,7 @@ def test_a_structure_is_written_by_its_name(
     assert "SegmentAlgorithmType:AUTOMATIC" in header  # no clicks
 
 
-def test_a_point_corrects_what_was_found(
-    scan: Path, tmp_path: Path, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_point_corrects_what_was_found(scan, tmp_path, tiny_checkpoint, capfd):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     x, y, z = two_balls().index_to_world((10, 42, 44))
     arguments = [
@@ -65,9 +61,7 @@ def test_a_point_corrects_what_was_found(
     assert "a model of one takes the first" in printed.err
 
 
-def test_every_structure_is_listed_with_its_model_and_licence(
-    tmp_path: Path, own_index: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_structure_is_listed_with_its_model_and_licence(tmp_path, own_index, capfd):
     ship_model(own_index, "shut-ct", KIDNEYS, RESTRICTED)
     add_model(tmp_path / "w", "organs", ABDOMEN)
     assert main(["models", "structures"]) == 0
@@ -81,9 +75,7 @@ def test_every_structure_is_listed_with_its_model_and_licence(
     assert [row["name"] for row in rows] == ["Leber", "my own thing"]
 
 
-def test_several_names_run_a_model_once(
-    scan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_names_run_a_model_once(scan, tmp_path, monkeypatch):
     from pumit.structures.find import run_search
 
     add_model(tmp_path / "w", "organs", KIDNEYS)
@@ -102,9 +94,7 @@ def test_several_names_run_a_model_once(
     assert header.index("Name:=Right kidney") < header.index("Name:=Left kidney")
 
 
-def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(scan, tmp_path, capfd):
     for name in ("organs-ct", "organs-mr"):
         add_model(tmp_path / "w", name, KIDNEYS)
     out = tmp_path / "out.nii.gz"
@@ -122,9 +112,7 @@ def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(
     assert main([*arguments, "--model", "organs-ct"]) == 0
 
 
-def test_nothing_unfamiliar_is_written_without_a_word(
-    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_unfamiliar_is_written_without_a_word(scan, tmp_path, capfd, monkeypatch):
     add_model(tmp_path / "w", "organs", KIDNEYS)
     monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "Unfamiliar (3 %): it is noise.")
     out = tmp_path / "out.nii.gz"

@@ -37,32 +37,32 @@ def keys(text: str) -> list[tuple[str, ...]]:
         (serialize_terminology(concept_for("right kidney")), "right kidney"),
     ],
 )
-def test_names_of_one_structure_mean_the_same(text: str, same: str) -> None:
+def test_names_of_one_structure_mean_the_same(text, same):
     assert keys(text) == [meaning_key(concept_for(same))]
 
 
-def test_a_group_is_all_of_its_members() -> None:
+def test_a_group_is_all_of_its_members():
     left, right = (meaning_key(concept_for(f"{side} ventricle")) for side in ("left", "right"))
     assert keys("heart ventricles") == [left, right]
 
 
-def test_a_name_without_a_code_is_compared_by_its_words() -> None:
+def test_a_name_without_a_code_is_compared_by_its_words():
     requested = requested_structure("My own thing")
     assert not requested.meanings
     assert requested.words == words_of("my_own  THING")
 
 
-def test_everything_is_no_structure() -> None:
+def test_everything_is_no_structure():
     assert requested_structure(" Everything ").is_everything
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 81])
-def test_no_name_is_refused(text: str) -> None:
+def test_no_name_is_refused(text):
     with pytest.raises(StructureError, match="Name a structure"):
         requested_structure(text)
 
 
-def test_the_names_that_models_know_come_first() -> None:
+def test_the_names_that_models_know_come_first():
     assert nearest_names("left kidny", ["Left kidney", "Spleen"])[0] == "left kidney"
     assert nearest_names("splene", ["Liver"]) == ["spleen"]
     assert nearest_names("qqqq", ["Liver"]) == []
@@ -79,5 +79,5 @@ def test_the_names_that_models_know_come_first() -> None:
         ("", []),
     ],
 )
-def test_several_structures_may_be_named_at_once(text: str, parts: list[str]) -> None:
+def test_several_structures_may_be_named_at_once(text, parts):
     assert parts_of(text) == parts

@@ -49,13 +49,11 @@ def labels(text: str, of: ModelCard) -> tuple[int, ...]:
         ("everything", HEART, (1, 2, 3)),
     ],
 )
-def test_classes_that_make_up_a_structure(
-    text: str, of: ModelCard, expected: tuple[int, ...]
-) -> None:
+def test_classes_that_make_up_a_structure(text, of, expected):
     assert labels(text, of) == expected
 
 
-def test_several_names_are_found_by_a_model_that_knows_all() -> None:
+def test_several_names_are_found_by_a_model_that_knows_all():
     _, (found,) = usable_candidates("spleen, kidneys", [ABDOMEN, HEART])
     names = [label.name for label, _numbers in found.segments("spleen, kidneys")]
     assert names == ["Spleen", "Right kidney", "Left kidney"]
@@ -65,7 +63,7 @@ def test_several_names_are_found_by_a_model_that_knows_all() -> None:
         usable_candidates("spleen, uvula", [ABDOMEN, HEART])
 
 
-def test_a_model_of_the_users_own_is_requested_first() -> None:
+def test_a_model_of_the_users_own_is_requested_first():
     own = card("mine", "spleen", is_own=True)
     _, found = usable_candidates("spleen", [ABDOMEN, own])
     assert [c.card.name for c in found] == ["mine", "abdomen-ct"]
@@ -73,7 +71,7 @@ def test_a_model_of_the_users_own_is_requested_first() -> None:
     assert [c.card.name for c in found] == ["abdomen-ct"]
 
 
-def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
+def test_where_none_knows_it_the_nearest_names_are_reported():
     with pytest.raises(StructureError) as caught:
         usable_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(caught.value)
@@ -81,17 +79,17 @@ def test_where_none_knows_it_the_nearest_names_are_reported() -> None:
     assert caught.value.near[0] == "left kidney"
 
 
-def test_a_known_structure_that_no_model_knows_is_said_plainly() -> None:
+def test_a_known_structure_that_no_model_knows_is_said_plainly():
     with pytest.raises(StructureError, match=r"'pancreas'\. Click on it"):
         usable_candidates("pancreas", [ABDOMEN])
 
 
-def test_a_side_that_is_missing_is_said() -> None:
+def test_a_side_that_is_missing_is_said():
     with pytest.raises(StructureError, match="one-side knows left kidney"):
         usable_candidates("right kidney", [LEFT])
 
 
-def test_a_model_without_consent_is_named_and_not_used() -> None:
+def test_a_model_without_consent_is_named_and_not_used():
     shut = card("abdomen-ct", "spleen", licence="CC BY-NC-SA 4.0")
     with pytest.raises(StructureError, match="pumit models accept abdomen-ct"):
         usable_candidates("spleen", [shut])
@@ -99,14 +97,14 @@ def test_a_model_without_consent_is_named_and_not_used() -> None:
     assert [c.card.name for c in found] == ["free"]
 
 
-def test_without_models_everything_is_refused_in_words() -> None:
+def test_without_models_everything_is_refused_in_words():
     with pytest.raises(StructureError, match="No automatic model"):
         usable_candidates("everything", [ModelCard("default", "promptable", "1", "")])
     with pytest.raises(StructureError, match="no automatic model 'x'"):
         usable_candidates("liver", [ABDOMEN], model="x")
 
 
-def test_what_is_known_is_listed_with_codes_and_sides() -> None:
+def test_what_is_known_is_listed_with_codes_and_sides():
     known = known_structures([ABDOMEN, card("own", "my thing")])
     assert (known[2].name, known[2].code, known[2].side) == ("left kidney", "SCT:64033007", "left")
     assert (known[-1].name, known[-1].code, known[-1].model) == ("my thing", "", "own")

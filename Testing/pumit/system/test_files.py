@@ -39,7 +39,7 @@ def write_and_fail(target: Path, error: BaseException | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "no-extension", "é" * 120 + ".nii.gz"])
-def test_target_appears_only_after_the_block(tmp_path: Path, name: str) -> None:
+def test_target_appears_only_after_the_block(tmp_path, name):
     target = tmp_path / name
     with atomic_path(target) as temporary:
         temporary.write_text("new")
@@ -51,9 +51,7 @@ def test_target_appears_only_after_the_block(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("x")])
-def test_failure_keeps_the_old_file_and_leaves_nothing(
-    tmp_path: Path, error: BaseException
-) -> None:
+def test_failure_keeps_the_old_file_and_leaves_nothing(tmp_path, error):
     target = tmp_path / "mask.nrrd"
     target.write_text("old")
     with pytest.raises(type(error)):
@@ -63,9 +61,7 @@ def test_failure_keeps_the_old_file_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
-def test_refusal_of_the_system_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_refusal_of_the_system_is_one_line(tmp_path, monkeypatch, code):
     def refuse(self: Path, *args: object, **kwargs: object) -> None:
         raise OSError(code, os.strerror(code), str(self))
 
@@ -80,7 +76,7 @@ def test_refusal_of_the_system_is_one_line(
     ("target", "words"),
     [("no/a.png", "does not exist"), ("file/a.png", "not a folder"), ("", "it is a folder")],
 )
-def test_where_no_file_can_be_is_refused(tmp_path: Path, target: str, words: str) -> None:
+def test_where_no_file_can_be_is_refused(tmp_path, target, words):
     (tmp_path / "file").touch()
     with pytest.raises(ExportError, match=words):
         write_and_fail(tmp_path / target, None)
@@ -96,9 +92,7 @@ def test_where_no_file_can_be_is_refused(tmp_path: Path, target: str, words: str
     ],
     ids=["said", "of a copy", "of a writer", "silent"],
 )
-def test_full_disk_is_found_even_where_the_writer_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None
-) -> None:
+def test_full_disk_is_found_even_where_the_writer_is_silent(tmp_path, monkeypatch, error):
     if not isinstance(error, OSError):
         full = SimpleNamespace(f_blocks=1000, f_bavail=0, f_frsize=4096)
         monkeypatch.setattr(files.os, "statvfs", lambda folder: full, raising=False)
@@ -107,7 +101,7 @@ def test_full_disk_is_found_even_where_the_writer_is_silent(
     assert names(tmp_path) == []
 
 
-def test_errors_of_the_block_are_told_from_those_of_the_target(tmp_path: Path) -> None:
+def test_errors_of_the_block_are_told_from_those_of_the_target(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "a.nrrd"):
         (tmp_path / "input.nii").read_bytes()
     with pytest.raises(ExportError, match="no file"), atomic_path(tmp_path / "a.nrrd"):
@@ -115,7 +109,7 @@ def test_errors_of_the_block_are_told_from_those_of_the_target(tmp_path: Path) -
     assert names(tmp_path) == []
 
 
-def test_symbolic_link_is_followed(tmp_path: Path) -> None:
+def test_symbolic_link_is_followed(tmp_path):
     real = tmp_path / "store"
     real.mkdir()
     (real / "v1.nrrd").write_text("old")
@@ -131,7 +125,7 @@ def test_symbolic_link_is_followed(tmp_path: Path) -> None:
     assert names(real) == ["v1.nrrd"]
 
 
-def test_a_lock_is_held_by_only_one_at_a_time(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_only_one_at_a_time(tmp_path):
     inside: list[int] = []
 
     def work() -> None:
@@ -151,7 +145,7 @@ def test_a_lock_is_held_by_only_one_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_killed_process_lets_go_of_its_lock(tmp_path: Path) -> None:
+def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, cwd=PACKAGE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -27,7 +26,7 @@ def said_by(program: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_a_container_limits_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_limits_the_memory(tmp_path, monkeypatch):
     assert machine.usable_cores() >= 1
     assert 1 << 20 < machine.free_bytes() <= machine.machine_bytes()
     limit = tmp_path / "memory.max"
@@ -39,7 +38,7 @@ def test_a_container_limits_the_memory(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heaps")
-def test_threads_share_heaps() -> None:
+def test_threads_share_heaps():
     code = """
 import ctypes, threading
 from pumit.system.machine import share_heaps

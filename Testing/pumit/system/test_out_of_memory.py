@@ -1,7 +1,5 @@
 """Errors that mean that memory ran out are known, wherever they come from."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.system.out_of_memory import is_out_of_memory
@@ -18,7 +16,7 @@ from pumit.system.out_of_memory import is_out_of_memory
         RuntimeError("unable to mmap 4096 bytes"),
     ],
 )
-def test_memory_ran_out(error: BaseException) -> None:
+def test_memory_ran_out(error):
     assert is_out_of_memory(error)
 
 
@@ -26,5 +24,5 @@ def test_memory_ran_out(error: BaseException) -> None:
     "error",
     [ValueError("out of memory"), RuntimeError("pinned memory is not supported"), OSError()],
 )
-def test_something_else_went_wrong(error: BaseException) -> None:
+def test_something_else_went_wrong(error):
     assert not is_out_of_memory(error)

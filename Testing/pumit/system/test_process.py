@@ -55,7 +55,7 @@ def mark_of(pid: int) -> str:
     return mark
 
 
-def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
+def test_a_process_runs_until_it_ends(child):
     mark = mark_of(child.pid)
     assert is_running(mark)
     child.kill()
@@ -67,7 +67,7 @@ def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal that halts")
-def test_a_halted_process_is_known(child: subprocess.Popen[bytes]) -> None:
+def test_a_halted_process_is_known(child):
     assert not is_halted(child.pid)
     child.send_signal(signal.SIGSTOP)
     end = time.monotonic() + 30
@@ -78,7 +78,7 @@ def test_a_halted_process_is_known(child: subprocess.Popen[bytes]) -> None:
     child.send_signal(signal.SIGCONT)
 
 
-def test_a_later_process_of_the_same_number_is_another() -> None:
+def test_a_later_process_of_the_same_number_is_another():
     pid, start, *boot = mark_of(os.getpid()).split(" ")
     assert is_running(" ".join((pid, f"{float(start) - 60:.2f}", *boot))) is False
     assert is_running(" ".join((pid, f"{float(start) + 1:.2f}", *boot)))
@@ -89,7 +89,7 @@ def test_a_later_process_of_the_same_number_is_another() -> None:
     assert is_running(f"{pid} {unix - 60:.2f}") is False
 
 
-def test_of_another_text_or_without_psutil_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_another_text_or_without_psutil_nobody_can_say(monkeypatch):
     for text in ("", "x 1.0", f"{os.getpid()} as an earlier version wrote"):
         assert is_running(text) is None
     assert is_running(f"{2**22 + 1} as an earlier version wrote") is False
@@ -99,7 +99,7 @@ def test_of_another_text_or_without_psutil_nobody_can_say(monkeypatch: pytest.Mo
     assert is_running(mark) is None
 
 
-def test_a_clock_that_is_set_back_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_back_ends_no_process(monkeypatch):
     """Linux computes the Unix time of a start from the present clock."""
     mark = mark_of(os.getpid())
     real, start = psutil.boot_time, psutil.Process.create_time
@@ -109,7 +109,7 @@ def test_a_clock_that_is_set_back_ends_no_process(monkeypatch: pytest.MonkeyPatc
     assert process_mark(os.getpid()) == mark
 
 
-def test_the_peak_grows_and_is_not_that_of_the_program_that_started_the_process() -> None:
+def test_the_peak_grows_and_is_not_that_of_the_program_that_started_the_process():
     """Slicer, with a large scan open, starts the worker."""
     run = subprocess.run(
         [sys.executable, "-c", STARTS_A_CHILD], cwd=PACKAGE, capture_output=True, check=True
@@ -120,7 +120,7 @@ def test_the_peak_grows_and_is_not_that_of_the_program_that_started_the_process(
     assert 0 < now <= peak + (16 << 20)  # Linux counts resident pages inexactly
 
 
-def test_this_python_runs_our_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_python_runs_our_processes(monkeypatch):
     monkeypatch.setenv("PYTHONINSPECT", "1")
     assert python_program() == sys.executable
     command = [python_program(), "-c", "import pumit.io.dicom.gdcm_child"]
@@ -131,9 +131,7 @@ def test_this_python_runs_our_processes(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.skipif(sys.platform == "win32", reason="programs are told by their suffix there")
 @pytest.mark.parametrize("application", ["bin/SlicerApp-real", "MacOS/Slicer"])
-def test_slicers_python_is_taken_within_slicer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, application: str
-) -> None:
+def test_slicers_python_is_taken_within_slicer(tmp_path, monkeypatch, application):
     folder = (tmp_path / application).parent
     folder.mkdir()
     monkeypatch.setattr(sys, "executable", str(tmp_path / application))
@@ -180,7 +178,7 @@ class Kernel(SimpleNamespace):
         return call
 
 
-def test_windows_ends_a_process_when_the_last_handle_of_its_job_is_closed() -> None:
+def test_windows_ends_a_process_when_the_last_handle_of_its_job_is_closed():
     kernel = Kernel()
     job = JobObject(kernel)
     job.add(1234)
@@ -200,6 +198,6 @@ def test_windows_ends_a_process_when_the_last_handle_of_its_job_is_closed() -> N
 
 
 @pytest.mark.skipif(ctypes.sizeof(ctypes.c_void_p) != 8, reason="sizes of 64-bit Windows")
-def test_limits_have_the_size_that_windows_expects() -> None:
+def test_limits_have_the_size_that_windows_expects():
     assert ctypes.sizeof(_BasicLimits) == 64
     assert ctypes.sizeof(_ExtendedLimits) == 144

@@ -1,7 +1,5 @@
 """Sizes are readable from a whole body to a cell."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.system.wording import area_text, volume_text
 
@@ -17,12 +15,12 @@ from pumit.system.wording import area_text, volume_text
         (8.5e-11, "85 µm³"),
     ],
 )
-def test_a_volume_has_no_exponent(volume_ml: float, text: str) -> None:
+def test_a_volume_has_no_exponent(volume_ml, text):
     assert volume_text(volume_ml) == text
 
 
 @pytest.mark.parametrize(
     ("area_cm2", "text"), [(1.5, "1.5 cm²"), (1.44e-4, "0.0144 mm²"), (2e-7, "20 µm²")]
 )
-def test_an_area_has_no_exponent(area_cm2: float, text: str) -> None:
+def test_an_area_has_no_exponent(area_cm2, text):
     assert area_text(area_cm2) == text

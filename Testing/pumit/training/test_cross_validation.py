@@ -8,7 +8,6 @@ from pathlib import Path
 from shutil import rmtree
 from threading import Thread
 from time import sleep
-from typing import Any
 
 import pytest
 import segmentation_runs
@@ -39,9 +38,7 @@ written = partial(
 
 
 @pytest.mark.slow
-def test_folds_are_trained_pooled_and_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folds_are_trained_pooled_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     write_pairs(tmp_path / "set", 3)
     path, out = written(tmp_path, register=True), tmp_path / "out"
@@ -96,7 +93,7 @@ def test_folds_are_trained_pooled_and_found_again(
     assert not (out / "fold_1").exists()
 
 
-def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
+def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path):
     write_pairs(tmp_path / "set", 2)
     schedule = {"steps": 10_000, "validate_every": 0}
     path, out = written(tmp_path, schedule=schedule, final_model=False), tmp_path / "out"
@@ -123,7 +120,7 @@ def splits_of(path: Path) -> list[Split]:
     return fold_splits(read_segmentation(file.keys, file.source), file.path)
 
 
-def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
+def test_patients_stay_in_one_fold(tmp_path):
     for i in range(6):
         for part in ("images", "labels"):
             file = tmp_path / "set" / part / f"p{i // 2}_{i}.nii.gz"
@@ -138,7 +135,7 @@ def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
     assert sorted(n for s in found for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
 
 
-def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
+def test_folds_of_different_cases_are_pooled_over_cases(tmp_path):
     for fold, scores in enumerate([(0.5, 0.7), (0.9,)], start=1):
         rows = [
             {"case": f"{fold}{i}", "label": "a", "dice": s, "assd_mm": None, "hd_mm": None}
@@ -169,9 +166,7 @@ def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_impossible_folds_are_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_impossible_folds_are_refused(tmp_path, changes, message):
     write_pairs(tmp_path / "set", 2)
     with pytest.raises(PumitError, match=message):
         finetune(written(tmp_path, **changes), tmp_path / "out")

@@ -1,9 +1,5 @@
 """Every family trains, predicts and is judged on thick slices and on images."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from family_runs import KINDS, TINY, Kind, changes_for, made, write_set
@@ -17,9 +13,7 @@ from segmentation_runs import train
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", TINY)
-def test_a_checkpoint_fits_the_data_and_answers_for_another_size(
-    tmp_path: Path, name: str, kind: str
-) -> None:
+def test_a_checkpoint_fits_the_data_and_answers_for_another_size(tmp_path, name, kind):
     scans = KINDS[kind]
     write_set(tmp_path / "set", scans)
     model = train(tmp_path, **changes_for(name, scans))

@@ -90,8 +90,8 @@ def warnings(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
-    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, shrunken, scans, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "labelled", 3, shape=(16, 32, 32), spacing=(1.0, 1.0, 1.0))
     command = ["pretrain", "--on", "scans", "--data", "labelled", "-o", "run", "--steps", "2"]
@@ -112,8 +112,8 @@ def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
 
 
 def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
-    tmp_path: Path, shrunken: Path, scans: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, shrunken, scans, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     command = ["pretrain", "--on", "scans", "-o", "run", "--steps"]
     from pumit.training.run.control import RunStopped
@@ -139,7 +139,7 @@ def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
     assert "What was learned from the former one is kept" in warning
 
 
-def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
+def test_a_network_without_such_a_run_is_named(tmp_path):
     for changes, reason in (
         ({"network": "basic_unet"}, "goes with a network of PUMIT"),
         ({"initial": "x.safetensors"}, "both `unlabelled` and `initial`"),
@@ -149,7 +149,7 @@ def test_a_network_without_such_a_run_is_named(tmp_path: Path) -> None:
             train(tmp_path, network_sizes=None, unlabelled="scans", **changes)
 
 
-def test_a_run_begun_without_it_is_refused_before_anything_is_learnt(tmp_path: Path) -> None:
+def test_a_run_begun_without_it_is_refused_before_anything_is_learnt(tmp_path):
     write_pairs(tmp_path / "set", 2)
     write_pairs(tmp_path / "scans", 1)
     train(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,7 @@ def recipe(tiny_sizes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_two_steps_give_a_model_that_loads(
-    tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_steps_give_a_model_that_loads(tmp_path, recipe, capsys):
     path = pretrain(written(tmp_path, recipe), tmp_path / "run")
     segmenter = load_segmenter(path, device="cpu")
     assert (segmenter.name, segmenter.version, segmenter.field_size) == ("tiny", "0.1", 16)
@@ -48,9 +45,7 @@ def test_two_steps_give_a_model_that_loads(
     assert [json.loads(line) for line in log] == said
 
 
-def test_it_begins_with_the_weights_of_an_earlier_model_of_its_size(
-    tmp_path: Path, recipe: dict[str, Any], tiny_sizes: dict[str, Any]
-) -> None:
+def test_it_begins_with_the_weights_of_an_earlier_model_of_its_size(tmp_path, recipe, tiny_sizes):
     torch.manual_seed(5)
     before = build_network("promptable", **tiny_sizes).state_dict()
     content = {"name": "first", "network": "promptable", "sizes": tiny_sizes}
@@ -67,9 +62,7 @@ def test_it_begins_with_the_weights_of_an_earlier_model_of_its_size(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("settings", [{"workers": 2}, {"scene_device": "cuda"}], ids=str)
-def test_a_gpu_trains_a_model_that_loads(
-    tmp_path: Path, recipe: dict[str, Any], settings: dict[str, Any]
-) -> None:
+def test_a_gpu_trains_a_model_that_loads(tmp_path, recipe, settings):
     path = written(tmp_path, recipe, **settings, device="cuda")
     pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 2}})
     model = pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 4}})
@@ -98,16 +91,14 @@ def test_a_gpu_trains_a_model_that_loads(
     ],
     ids=str,
 )
-def test_what_is_wrong_with_a_recipe_is_named(
-    tmp_path: Path, recipe: dict[str, Any], change: dict[str, Any], reason: str
-) -> None:
+def test_what_is_wrong_with_a_recipe_is_named(tmp_path, recipe, change, reason):
     with pytest.raises(PumitError, match=reason) as caught:
         pretrain(written(tmp_path, recipe, **change), tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_recipe_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_recipe_is_one_line(tmp_path):
     path = tmp_path / "r.yaml"
     for content in (None, b"", b"3", b"- a", b"a: [", b"\x00", b"a: b: c", b"\xff\xfe\x00\x80"):
         if content is not None:
@@ -118,7 +109,7 @@ def test_what_is_no_recipe_is_one_line(tmp_path: Path) -> None:
         assert str(tmp_path) not in str(caught.value)
 
 
-def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, Any]) -> None:
+def test_scans_of_a_tier_and_label_maps_join(tmp_path, recipe):
     """What lies in two folders and two tiers; only what the recipe names is read."""
     folder, generator = tmp_path / "cases", np.random.default_rng(0)
     label = np.zeros((12, 24, 24), np.int16)

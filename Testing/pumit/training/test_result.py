@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from pumit.training.train import write_result
 
 
 @pytest.mark.parametrize("error", [ExportError("The folder is read-only."), KeyError("rows")])
-def test_neither_is_worth_a_run(
-    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_is_worth_a_run(tmp_path, error, monkeypatch):
     def fail(*args: Any, **options: Any) -> None:
         raise error
 

@@ -43,7 +43,7 @@ SAVED = Path(__file__).parent / "saved"
 
 @pytest.mark.parametrize("file", ["given.yaml", "recipe.yaml"])
 @pytest.mark.parametrize("task", sorted(TASKS.keys() - {"sam"}))  # which came later
-def test_a_stopped_run_is_taken_up_by_either_recipe(task: str, file: str, tmp_path: Path) -> None:
+def test_a_stopped_run_is_taken_up_by_either_recipe(task, file, tmp_path):
     run = shutil.copytree(SAVED / task, tmp_path / "run")
     (run / LAST).touch()
     keys = {"task": task, **read_yaml(run / file)}
@@ -61,7 +61,7 @@ def test_a_stopped_run_is_taken_up_by_either_recipe(task: str, file: str, tmp_pa
 
 
 @pytest.mark.parametrize("goal", ["automatic", "clicks"])
-def test_plans_that_the_panel_keeps_are_read_as_they_are(goal: str) -> None:
+def test_plans_that_the_panel_keeps_are_read_as_they_are(goal):
     keys = read_yaml(SAVED / "panel" / f"{goal}_plan.yaml")
     recipe = read_recipe(keys, "recipe.yaml")
     named = recipe.schedule.named()  # nothing is left to a default of today
@@ -70,7 +70,7 @@ def test_plans_that_the_panel_keeps_are_read_as_they_are(goal: str) -> None:
 
 
 @pytest.mark.parametrize("training", ["U-Net_0", "wide_5", "less_0"])
-def test_trainings_of_a_comparison_have_the_recipes_they_had(training: str) -> None:
+def test_trainings_of_a_comparison_have_the_recipes_they_had(training):
     found = read_comparison(SAVED / "comparison" / "compare.yaml")
     name, _, seed = training.rpartition("_")
     (network,) = (n for n in found.recipe.networks if n.slug == name)
@@ -102,7 +102,7 @@ def write_last(path: Path, recipe: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["given.yaml", "recipe.yaml"])
-def test_a_run_that_version_0_1_0_stopped_goes_on_to_its_end(file: str, tmp_path: Path) -> None:
+def test_a_run_that_version_0_1_0_stopped_goes_on_to_its_end(file, tmp_path):
     write_pairs(tmp_path / "set", 2)
     run = tmp_path / "run"
     run.mkdir()

@@ -1,7 +1,5 @@
 """A recipe's keys are checked as a whole, without its data."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -24,7 +22,7 @@ SAID = {  # of a recipe as text
 }
 
 
-def test_a_text_is_answered_in_a_sentence_with_the_right_key() -> None:
+def test_a_text_is_answered_in_a_sentence_with_the_right_key():
     said = io.StringIO()
     answer(io.StringIO("".join(json.dumps(text) + "\n" for text in SAID)), said)
     problems = [json.loads(line)["problem"] for line in said.getvalue().splitlines()]

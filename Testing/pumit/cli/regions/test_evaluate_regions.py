@@ -62,9 +62,7 @@ def check(found: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["recipe", "dataset.json"])
-def test_values_of_both_folders_mean_regions(
-    run: Any, folders: Any, tmp_path: Path, kind: str
-) -> None:
+def test_values_of_both_folders_mean_regions(run, folders, tmp_path, kind):
     write_labels(predicted(), VOLUME, folders[1] / "a.nii.gz")
     labels = {"background": 0, **REGIONS}
     content = {"data": {"classes": REGIONS}} if kind == "recipe" else {"labels": labels}
@@ -85,9 +83,7 @@ def made_model(tmp_path: Path) -> Path:
     return tmp_path / "m.safetensors"
 
 
-def test_label_maps_of_a_model_hold_its_regions_by_number(
-    run: Any, folders: Any, tmp_path: Path
-) -> None:
+def test_label_maps_of_a_model_hold_its_regions_by_number(run, folders, tmp_path):
     flat = np.zeros(VOLUME.shape, dtype=np.uint8)
     for number, mask in enumerate(masks(predicted()).values(), start=1):
         flat[mask] = number
@@ -95,14 +91,14 @@ def test_label_maps_of_a_model_hold_its_regions_by_number(
     check(rows(run, folders, made_model(tmp_path)))
 
 
-def test_segments_that_overlap_are_found_by_name(run: Any, folders: Any, tmp_path: Path) -> None:
+def test_segments_that_overlap_are_found_by_name(run, folders, tmp_path):
     segments = tuple(Segment(name, mask) for name, mask in masks(predicted()).items())
     made = Segmentation(VOLUME, segments, Algorithm("PUMIT m", "1"))
     write_seg_nrrd(made, folders[1] / "a.seg.nrrd")
     check(rows(run, folders, made_model(tmp_path)))
 
 
-def test_what_names_no_classes_is_refused(run: Any, folders: Any, tmp_path: Path) -> None:
+def test_what_names_no_classes_is_refused(run, folders, tmp_path):
     write_labels(predicted(), VOLUME, folders[1] / "a.nii.gz")
     (tmp_path / "recipe.yaml").write_text("data: {folder: x}")
     ran = run("evaluate", *folders, "--classes", tmp_path / "recipe.yaml", status=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import highdicom
 import numpy as np
@@ -30,7 +29,7 @@ def series(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-def test_every_format_holds_what_it_can(run: Any, series: Path, tmp_path: Path) -> None:
+def test_every_format_holds_what_it_can(run, series, tmp_path):
     (tmp_path / "weights").mkdir()
     model = save_model(tmp_path / "weights" / "nested.safetensors", "nested", plan=PLAN, **REGIONS)
     counted = []

@@ -1,11 +1,8 @@
 """`pumit data` prints a table or JSON lines; only what cannot be inspected fails."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from labelled_scans import write_pairs
 from PIL import Image
 
 
-def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None:
+def test_table_names_problems_below_their_case(run, tmp_path):
     write_pairs(tmp_path, 3)
     (tmp_path / "images" / "case_1.nii.gz").write_bytes(b"nothing")
     ran = run("data", tmp_path)
@@ -26,7 +23,7 @@ def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None
     assert str(tmp_path) not in ran.out
 
 
-def test_a_photograph_has_no_distance_of_slices(run: Any, tmp_path: Path) -> None:
+def test_a_photograph_has_no_distance_of_slices(run, tmp_path):
     for name in ("images", "labels"):
         (tmp_path / name).mkdir()
         pixels = np.zeros((6, 8), np.uint8)
@@ -35,7 +32,7 @@ def test_a_photograph_has_no_distance_of_slices(run: Any, tmp_path: Path) -> Non
     assert "1 x 6 x 8        1 x 1     " in run("data", tmp_path).out
 
 
-def test_json_has_a_line_a_case_and_a_summary(run: Any, tmp_path: Path) -> None:
+def test_json_has_a_line_a_case_and_a_summary(run, tmp_path):
     write_pairs(tmp_path / "set", 2)
     recipe = {"data": {"folder": "set", "classes": [{"name": "ball", "value": 1}, "box"]}}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
@@ -50,14 +47,14 @@ def test_json_has_a_line_a_case_and_a_summary(run: Any, tmp_path: Path) -> None:
     assert [row["name"] for row in summary["classes"]] == ["ball", "box"]
 
 
-def test_patterns_can_be_given(run: Any, tmp_path: Path) -> None:
+def test_patterns_can_be_given(run, tmp_path):
     write_pairs(tmp_path, 1)
     (tmp_path / "labels").rename(tmp_path / "drawn by hand")
     ran = run("data", tmp_path, "--labels", "drawn by hand/{case}.*", "--json")
     assert json.loads(ran.out.splitlines()[0])["case"] == "case_0"
 
 
-def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_inspected_is_one_line(run, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.yaml").write_text("data: {foldr: x}")
     (tmp_path / "b.yaml").write_text("network: x")
@@ -76,9 +73,7 @@ def test_what_cannot_be_inspected_is_one_line(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_data_set_of_which_nothing_can_be_used_fails(
-    run: Any, tmp_path: Path, form: tuple[str, ...]
-) -> None:
+def test_a_data_set_of_which_nothing_can_be_used_fails(run, tmp_path, form):
     """The table is printed in full; a script learns it from the exit status."""
     write_pairs(tmp_path, 2)
     for file in (tmp_path / "images").iterdir():
@@ -92,7 +87,7 @@ def test_a_data_set_of_which_nothing_can_be_used_fails(
     assert "No scan has labels" in ran.err
 
 
-def test_a_classification_without_a_readable_scan_fails(run: Any, tmp_path: Path) -> None:
+def test_a_classification_without_a_readable_scan_fails(run, tmp_path):
     for kind in ("benign", "malignant"):
         (tmp_path / kind).mkdir()
         for number in range(4):

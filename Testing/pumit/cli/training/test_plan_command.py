@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
-def test_planned_recipe_trains(run: Any, tmp_path: Path) -> None:
+def test_planned_recipe_trains(run, tmp_path):
     write_pairs(tmp_path / "set", 3)
     recipe, planned = tmp_path / "given.yaml", tmp_path / "elsewhere" / "planned.yaml"
     planned.parent.mkdir()
@@ -53,7 +53,7 @@ def test_planned_recipe_trains(run: Any, tmp_path: Path) -> None:
         assert {k: followed[key][k] for k in given} == given
 
 
-def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(refused, tmp_path):
     recipe = tmp_path / "given.yaml"
     recipe.write_text(yaml.safe_dump({**GIVEN, "plan": {"pach_size": 3}}))
     write_pairs(tmp_path / "set", 2)
@@ -68,9 +68,7 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")
 
 
-def test_a_classification_is_checked_and_planned(
-    run: Any, refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_classification_is_checked_and_planned(run, refused, tmp_path, monkeypatch):
     cost = ClassifierCost(StepCost(0.5, 4, 1000), 1 << 20, 1 << 20, 0.01)
     monkeypatch.setattr(PlanRequest, "measure", lambda *_, **__: (cost, 2.0))
     for name in ("normal", "tumour"):
@@ -112,7 +110,7 @@ def test_a_classification_is_checked_and_planned(
     assert "needs at least two" in refused("data", _only(tmp_path / "set", "normal"), *goal)
 
 
-def test_plan_replaces_no_other_file(refused: Any, tmp_path: Path) -> None:
+def test_plan_replaces_no_other_file(refused, tmp_path):
     (tmp_path / "dataset.json").write_text("{}", encoding="utf-8")
     for name in ("dataset.json", ""):
         told = refused("plan", tmp_path, "-o", f"{tmp_path}/{name}")
@@ -129,9 +127,7 @@ def _only(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.slow
-def test_steps_of_a_classifier_are_tried(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_of_a_classifier_are_tried(run, tmp_path, monkeypatch):
     # In this process: the program starts in seconds.
     monkeypatch.setattr(TrialProcess, "_launch", lambda self: None)
     monkeypatch.setattr(TrialProcess, "run", lambda self, given: {**answer(given), "starting": 1.0})

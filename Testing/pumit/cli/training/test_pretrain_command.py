@@ -24,7 +24,7 @@ def recipe(tmp_path: Path, tiny_sizes: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_run_of_one_step_is_a_run_like_others(run: Any, recipe: Path, tmp_path: Path) -> None:
+def test_a_run_of_one_step_is_a_run_like_others(run, recipe, tmp_path):
     ran = run("pretrain", recipe, "--steps", "1", "-o", tmp_path / "run")
     records = [json.loads(line) for line in ran.out.splitlines()]
     assert [record["step"] for record in records if "loss" in record] == [1]
@@ -41,7 +41,7 @@ def test_a_run_of_one_step_is_a_run_like_others(run: Any, recipe: Path, tmp_path
     assert "Step 2 of 2" in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_wrong_recipes_are_one_line(refused: Any, recipe: Path, tmp_path: Path) -> None:
+def test_wrong_recipes_are_one_line(refused, recipe, tmp_path):
     assert "no recipe" in refused("pretrain", "nonsense", "-o", tmp_path / "run")
     assert "no recipe" in refused("pretrain", tmp_path / "none.yaml", "-o", tmp_path / "run")
     assert "steps" in refused("pretrain", recipe, "--steps", "-1", "-o", tmp_path / "run")
@@ -50,7 +50,7 @@ def test_wrong_recipes_are_one_line(refused: Any, recipe: Path, tmp_path: Path) 
     assert "batch_size" in refused("pretrain", recipe, "-o", tmp_path / "run")
 
 
-def test_missing_real_scans_are_one_line(refused: Any, tmp_path: Path) -> None:
+def test_missing_real_scans_are_one_line(refused, tmp_path):
     line = refused(
         "pretrain", "default", "--real-folder", tmp_path / "none", "-o", tmp_path / "run"
     )
@@ -60,7 +60,7 @@ def test_missing_real_scans_are_one_line(refused: Any, tmp_path: Path) -> None:
     assert "There is no scan to learn from in empty" in line
 
 
-def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Path) -> None:
+def test_without_scans_or_recipe_it_says_what_to_give(refused, tmp_path):
     assert "with --on FOLDER" in refused("pretrain", "-o", tmp_path / "run")
     line = refused("pretrain", "vit", "--on", tmp_path, "--data", tmp_path, "-o", tmp_path / "run")
     assert "--data needs --on" in line
@@ -77,13 +77,7 @@ def test_without_scans_or_recipe_it_says_what_to_give(refused: Any, tmp_path: Pa
         ("promptable", {}, "segment SCAN --point=R,A,S -o OUT.seg.nrrd --model m"),
     ],
 )
-def test_the_next_step_is_one_that_the_model_can_do(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    network: str,
-    sizes: dict[str, Any],
-    command: str,
-) -> None:
+def test_the_next_step_is_one_that_the_model_can_do(tmp_path, monkeypatch, network, sizes, command):
     monkeypatch.chdir(tmp_path)
     kind = {"kind": "encoder"} if network == "swin_ssl_small" else {}  # as its training writes
     recipe = {"network": network, "sizes": sizes, **kind}

@@ -41,7 +41,7 @@ def obeying(folder: Path, state: Any) -> Callable[[], None]:
     return thread.join
 
 
-def test_runs_are_listed(run: Any, folder: Path, tmp_path: Path) -> None:
+def test_runs_are_listed(run, folder, tmp_path):
     gone = folder.with_name("second")
     gone.mkdir()
     write_status(
@@ -57,9 +57,7 @@ def test_runs_are_listed(run: Any, folder: Path, tmp_path: Path) -> None:
     assert run("runs", "list", tmp_path / "empty").out == "There are no runs.\n"
 
 
-def test_a_run_below_the_working_directory_is_found(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_below_the_working_directory_is_found(run, folder, tmp_path, monkeypatch):
     """The documentation trains into runs/mine."""
     mine = tmp_path / "work" / "runs" / "mine"
     mine.mkdir(parents=True)
@@ -72,13 +70,13 @@ def test_a_run_below_the_working_directory_is_found(
 
 
 @pytest.mark.parametrize("name", ["first", "liver", "folder"])
-def test_status_is_reported_by_folder_or_name(run: Any, folder: Path, name: str) -> None:
+def test_status_is_reported_by_folder_or_name(run, folder, name):
     (folder / "log.txt").write_text("one\ntwo\n", encoding="utf-8")
     ran = run("runs", "status", folder if name == "folder" else name)
     assert ran.out == "liver (segmentation): training: Step 3 of 9.\none\ntwo\n"
 
 
-def test_a_run_obeys(run: Any, folder: Path) -> None:
+def test_a_run_obeys(run, folder):
     for action, state in (("pause", "paused"), ("resume", "training"), ("stop", "stopped")):
         wait = obeying(folder, state)
         ran = run("runs", action, "first")
@@ -86,14 +84,14 @@ def test_a_run_obeys(run: Any, folder: Path) -> None:
         assert ran.out == f"{state}: As you wish.\n"
 
 
-def test_what_cannot_be_obeyed_is_refused(refused: Any, folder: Path) -> None:
+def test_what_cannot_be_obeyed_is_refused(refused, folder):
     assert "is not paused: training" in refused("runs", "resume", "first")
     assert "no run 'third'" in refused("runs", "stop", "third")
     write_status(folder, RunStatus("finished", "The model is liver.safetensors."))
     assert "not running: finished: The model" in refused("runs", "pause", "first")
 
 
-def test_a_folder_of_runs_that_is_missing_is_one_line(run: Any, tmp_path: Path) -> None:
+def test_a_folder_of_runs_that_is_missing_is_one_line(run, tmp_path):
     (tmp_path / "file").touch()
     for name in ("gone", "file"):
         ran = run("runs", "list", tmp_path / name, status=2)

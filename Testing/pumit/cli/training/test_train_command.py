@@ -35,9 +35,7 @@ def recipe(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def test_what_is_trained_can_predict_and_is_listed(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_trained_can_predict_and_is_listed(run, tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
     write_pairs(tmp_path / "set", 3)
     path = recipe(tmp_path)
@@ -75,9 +73,7 @@ def predicted(folder: Path) -> None:
         write_seg_nrrd(made, folder / "labels" / f"case_{number}.seg.nrrd")
 
 
-def test_labels_that_nobody_reviewed_train_only_when_asked_for(
-    run: Any, refused: Any, tmp_path: Path
-) -> None:
+def test_labels_that_nobody_reviewed_train_only_when_asked_for(run, refused, tmp_path):
     predicted(tmp_path / "set")
     path = recipe(tmp_path, data={"folder": str(tmp_path / "set"), **RECIPE["data"]})
     network = {"name": "a", "network": "basic_unet", "network_sizes": {}}
@@ -96,7 +92,7 @@ def test_labels_that_nobody_reviewed_train_only_when_asked_for(
     assert "case_0: made by hippo, not reviewed" in data["warnings"]
 
 
-def test_what_another_command_or_task_is_for_is_said(refused: Any, tmp_path: Path) -> None:
+def test_what_another_command_or_task_is_for_is_said(refused, tmp_path):
     for recipe_name, words in (("segmentation", "--data FOLDER"), ("nothing", "'nothing'")):
         assert words in refused("train", recipe_name, "-o", tmp_path / "out")
     assert "'nothing.yaml'" in refused("train", "nothing.yaml", "-o", tmp_path / "out")
@@ -115,7 +111,7 @@ def test_what_another_command_or_task_is_for_is_said(refused: Any, tmp_path: Pat
     assert "'case_0.nii.gz' is a file; give the folder" in told
 
 
-def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) -> None:
+def test_channels_in_files_of_their_own(run, refused, tmp_path):
     """As nnU-Net lays them out, for training and for prediction."""
     folder = tmp_path / "set"
     for i in range(2):
@@ -141,9 +137,7 @@ def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("folds", [(), ("--folds", 2)])
-def test_ctrl_c_has_its_own_status(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folds: tuple[object, ...]
-) -> None:
+def test_ctrl_c_has_its_own_status(run, tmp_path, monkeypatch, folds):
     """`pumit train && pumit predict` ends there, also in a fold."""
     write_pairs(tmp_path / "set", 2)
     path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
@@ -161,9 +155,7 @@ def test_ctrl_c_has_its_own_status(
     assert ran.err.startswith("pumit train: Stopped.")
 
 
-def test_a_terminal_gets_sentences_and_a_next_step(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_gets_sentences_and_a_next_step(run, tmp_path, monkeypatch):
     write_pairs(tmp_path / "set", 2)
     path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)

@@ -88,9 +88,7 @@ def scores_of(
         ((1, 9, 8), (1e8, 1.0, 1.0)),  # an image, smaller than a patch
     ],
 )
-def test_labels_equal_those_of_a_direct_computation(
-    tmp_path: Path, shape: tuple[int, int, int], spacing: tuple[float, float, float]
-) -> None:
+def test_labels_equal_those_of_a_direct_computation(tmp_path, shape, spacing):
     volume = smooth_scan(shape, spacing)
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     model.precision = torch.float32
@@ -102,7 +100,7 @@ def test_labels_equal_those_of_a_direct_computation(
     assert np.mean(answer.labels != expected) < 1e-3  # ties in single precision
 
 
-def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path) -> None:
+def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path):
     volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
     path = save_model(tmp_path / "bright.safetensors")
     model = load_automatic(path, "cpu")
@@ -119,7 +117,7 @@ def test_a_model_that_is_less_certain_than_usual_says_so(tmp_path: Path) -> None
     assert model.segment(volume, roi_corners_lps=corners.tolist()).remark == ""
 
 
-def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
+def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path):
     plan = {**PLAN, "spacing_mm": [1.5, 1.0, 1.0]}
     rising = {
         "network": "rising",
@@ -154,7 +152,7 @@ def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
     assert (load_automatic(path, "cpu").segment(mirrored).labels[..., ::-1] != expected).any()
 
 
-def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: Path) -> None:
+def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path):
     volume = smooth_scan((20, 40, 44), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     model.precision = torch.float32
@@ -174,7 +172,7 @@ def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: 
     assert np.mean(labels[inside] != whole[inside]) < 0.03
 
 
-def test_a_region_is_rated_by_what_lies_in_it(tmp_path: Path) -> None:
+def test_a_region_is_rated_by_what_lies_in_it(tmp_path):
     array = np.full((8, 24, 24), -100, np.float32)
     array[:, :, :8], array[:, 4:12, 16:20] = 300, 100  # "hard" next to the region, "soft" in it
     volume = Volume(array, (2.0, 1.0, 1.0))
@@ -189,7 +187,7 @@ def test_a_region_is_rated_by_what_lies_in_it(tmp_path: Path) -> None:
     assert not found.doubt[:, :, :12].any()
 
 
-def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
+def test_a_region_elsewhere_or_without_size_is_refused(tmp_path):
     volume = smooth_scan((6, 20, 20), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     box = np.stack(np.meshgrid([0, 5], [0, 5], [0, 5]), -1).reshape(-1, 3)
@@ -204,7 +202,7 @@ def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
         model.segment(volume, roi_corners_lps=tiny)
 
 
-def test_chunks_give_what_all_at_once_gives() -> None:
+def test_chunks_give_what_all_at_once_gives():
     torch.manual_seed(1)
     network = torch.nn.Conv3d(1, 3, 3, padding=1).eval()  # sees its window's rim: windows matter
     image = torch.randn(1, 61, 20, 24)
@@ -220,7 +218,7 @@ def test_chunks_give_what_all_at_once_gives() -> None:
 
 @pytest.mark.parametrize("shape", [(5, 19, 16), (21, 33, 40), (1, 11, 90)])
 @pytest.mark.parametrize("overlap", [0.0, 0.75])
-def test_windows_give_the_numbers_of_monai(shape: tuple[int, int, int], overlap: float) -> None:
+def test_windows_give_the_numbers_of_monai(shape, overlap):
     torch.manual_seed(1)
     network = torch.nn.Conv3d(2, 3, 3, padding=1).eval()
     image, patch = torch.randn(2, *shape), (8, 16, 16)
@@ -231,13 +229,13 @@ def test_windows_give_the_numbers_of_monai(shape: tuple[int, int, int], overlap:
     torch.testing.assert_close(found, inferer(image[None], network)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_automatic_models_do_not_load_monai() -> None:
+def test_automatic_models_do_not_load_monai():
     """To import it takes as long as PyTorch and a scan together."""
     code = "import sys, pumit.inference.automatic.segmentation; sys.exit('monai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_flips_are_averaged() -> None:
+def test_flips_are_averaged():
     torch.manual_seed(1)
     network = torch.nn.Conv3d(1, 2, 3, padding=1).eval()
     image = torch.randn(1, 8, 16, 16)
@@ -250,7 +248,7 @@ def test_flips_are_averaged() -> None:
     np.testing.assert_allclose(shares, [*(i / 8 for i in range(8)), 1.0])
 
 
-def test_progress_ends_at_one_and_cancelling_stops_between_windows(tmp_path: Path) -> None:
+def test_progress_ends_at_one_and_cancelling_stops_between_windows(tmp_path):
     volume = smooth_scan((30, 40, 40), (2.0, 1.0, 1.0))
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     seen: list[float] = []
@@ -265,7 +263,7 @@ def test_progress_ends_at_one_and_cancelling_stops_between_windows(tmp_path: Pat
     assert len(later) == 11
 
 
-def test_two_channels_are_taken_where_the_scan_has_them(tmp_path: Path) -> None:
+def test_two_channels_are_taken_where_the_scan_has_them(tmp_path):
     plan = {**PLAN, "channels": 2}
     path = save_model(tmp_path / "m.safetensors", plan=plan, sizes={"in_channels": 2})
     model = load_automatic(path, "cpu")
@@ -279,7 +277,7 @@ def test_two_channels_are_taken_where_the_scan_has_them(tmp_path: Path) -> None:
     assert (single.segment(two, channel=1).labels == 2).all()
 
 
-def test_the_segmentation_network_of_the_paper_answers(tmp_path: Path) -> None:
+def test_the_segmentation_network_of_the_paper_answers(tmp_path):
     plan = {**PLAN, "patch_size": [16, 64, 64]}
     path = save_model(tmp_path / "m.safetensors", "pumit_segmentation_btcv", sizes=SIZES, plan=plan)
     volume = smooth_scan((10, 40, 44), (2.0, 1.0, 1.0))
@@ -308,17 +306,13 @@ def test_the_segmentation_network_of_the_paper_answers(tmp_path: Path) -> None:
         ({"kind": "oracle"}, "newer version"),
     ],
 )
-def test_a_recipe_that_cannot_be_used_is_refused(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_a_recipe_that_cannot_be_used_is_refused(tmp_path, changes, words):
     path = save_model(tmp_path / "m.safetensors", **changes)
     with pytest.raises(CheckpointError, match=words):
         load_automatic(path, "cpu").segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
 
 
-def test_a_scan_too_large_for_the_spacing_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_too_large_for_the_spacing_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(automatic, "MAX_GRID_VOXELS", 1000)
     model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
     with pytest.raises(VolumeError, match="choose a region"):
@@ -343,7 +337,7 @@ def slow_masks(volume: Volume) -> list[npt.NDArray[np.bool_]]:
     ]
 
 
-def test_regions_equal_those_of_a_direct_computation(tmp_path: Path) -> None:
+def test_regions_equal_those_of_a_direct_computation(tmp_path):
     volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
     model = made_model(tmp_path)
     assert model.has_regions
@@ -370,7 +364,7 @@ class Rim(nn.Module):
         return out
 
 
-def test_windows_are_averaged_as_probabilities(tmp_path: Path) -> None:
+def test_windows_are_averaged_as_probabilities(tmp_path):
     """As logits, one window that is sure by a hundred would outvote all the others."""
     model = made_model(tmp_path, classes=[{"name": "x"}], sizes={"num_classes": 1})
     model.network = Rim()
@@ -380,7 +374,7 @@ def test_windows_are_averaged_as_probabilities(tmp_path: Path) -> None:
     assert not mask[-6:].any()
 
 
-def test_many_regions_get_a_type_with_enough_bits() -> None:
+def test_many_regions_get_a_type_with_enough_bits():
     assert [np.dtype(region_type(n)).itemsize for n in (1, 8, 9, 16, 32, 33, 64)] == [
         *(1, 1, 2, 2, 4, 8, 8)
     ]
@@ -396,7 +390,7 @@ def test_many_regions_get_a_type_with_enough_bits() -> None:
         LabelMap(np.zeros((1, 1, 3), np.uint8), labels, np.zeros((1, 1, 3), np.uint8))
 
 
-def test_missing_channels_are_named(tmp_path: Path) -> None:
+def test_missing_channels_are_named(tmp_path):
     training = {"channels": ["T1", "FLAIR"], "repeat_single_channel": False}
     changes = {"plan": {**PLAN, "channels": 2}, "sizes": {"in_channels": 2, "num_classes": 2}}
     model = made_model(tmp_path, **changes, training=training)
@@ -414,7 +408,7 @@ def test_missing_channels_are_named(tmp_path: Path) -> None:
 # Classes of one piece
 
 
-def test_the_largest_piece_stays_and_other_classes_are_left_alone() -> None:
+def test_the_largest_piece_stays_and_other_classes_are_left_alone():
     labels = np.zeros((6, 20, 20), dtype=np.uint8)
     labels[1:4, 2:8, 2:8] = 1
     labels[4, 8:10, 8:10] = 1  # touches an edge only
@@ -426,7 +420,7 @@ def test_the_largest_piece_stays_and_other_classes_are_left_alone() -> None:
     np.testing.assert_array_equal(labels, expected)
 
 
-def test_what_lies_apart_from_all_classes_together_goes_first() -> None:
+def test_what_lies_apart_from_all_classes_together_goes_first():
     labels = np.zeros((3, 20, 20), dtype=np.uint8)
     labels[:, 2:8, 2:8] = 1
     labels[:, 8:10, 2:8] = 2  # next to it, and smaller than what is taken for it elsewhere
@@ -440,7 +434,7 @@ def test_what_lies_apart_from_all_classes_together_goes_first() -> None:
     np.testing.assert_array_equal(labels, expected)
 
 
-def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
+def test_a_model_says_which_classes_are_one_piece(tmp_path):
     array = np.zeros((8, 32, 32), dtype=np.float32)
     array[2:6, 4:16, 4:16] = 300
     array[2:6, 24:28, 24:28] = 300
@@ -453,7 +447,7 @@ def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", ["all", [-1], [9]])
-def test_what_is_no_class_is_refused(tmp_path: Path, values: object) -> None:
+def test_what_is_no_class_is_refused(tmp_path, values):
     path = save_model(tmp_path / "bad.safetensors", single_piece=values)
     with pytest.raises(CheckpointError, match="largest component"):
         load_automatic(path, "cpu")

@@ -52,7 +52,7 @@ def scan(rng: np.random.Generator, channels: int = 1) -> Volume:
     return Volume(array[0] if channels == 1 else array, (2.0, 1.0, 1.0))
 
 
-def test_probabilities_are_those_of_the_logits(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_probabilities_are_those_of_the_logits(tmp_path, rng):
     model = load_classifier(save(tmp_path, bias=(0.0, 1.5)), device="cpu")
     found = model.classify(scan(rng))
     assert list(found.probabilities) == ["healthy", "sick"]
@@ -66,7 +66,7 @@ def test_probabilities_are_those_of_the_logits(tmp_path: Path, rng: np.random.Ge
     assert list(found.probabilities.values()) == pytest.approx([1 / (1 + np.exp(-2))] * 2, abs=5e-3)
 
 
-def test_the_image_is_multiplied_by_the_factor(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_the_image_is_multiplied_by_the_factor(tmp_path, rng):
     """Half the intensities with the factor 1 are all of them with 0.5."""
     form = {**RECIPE["input"], "intensity": {"method": "range", "source": [0, 1]}}
     path = tmp_path / "made.safetensors"
@@ -92,9 +92,7 @@ def test_the_image_is_multiplied_by_the_factor(tmp_path: Path, rng: np.random.Ge
         ({"kind": "automatic"}, "tells no classes of a whole scan"),
     ],
 )
-def test_a_checkpoint_that_cannot_classify_is_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_checkpoint_that_cannot_classify_is_refused(tmp_path, changes, message):
     path = save(tmp_path, **{k: v for k, v in changes.items() if k != "state"})
     if "state" in changes:
         state = build_network("pumit_classifier_small", **SIZES).state_dict()
@@ -103,9 +101,7 @@ def test_a_checkpoint_that_cannot_classify_is_refused(
         load_classifier(path, device="cpu")
 
 
-def test_a_scan_or_a_recipe_with_other_numbers_is_refused(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_a_scan_or_a_recipe_with_other_numbers_is_refused(tmp_path, rng):
     model = load_classifier(save(tmp_path), device="cpu")
     with pytest.raises(VolumeError, match="2 channels, but the classifier needs 3"):
         model.classify(scan(rng, channels=2))
@@ -115,9 +111,7 @@ def test_a_scan_or_a_recipe_with_other_numbers_is_refused(
         model.classify(scan(rng))
 
 
-def test_a_classifier_of_research_data_needs_consent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_classifier_of_research_data_needs_consent(tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     register(save(tmp_path, licence="CC BY-NC-SA 4.0"), name="mine")
     with pytest.raises(CheckpointError, match="pumit models accept mine"):
@@ -126,6 +120,6 @@ def test_a_classifier_of_research_data_needs_consent(
     assert load_classifier("mine", device="cpu").name == "mine"
 
 
-def test_a_classifier_is_no_segmenter(tmp_path: Path) -> None:
+def test_a_classifier_is_no_segmenter(tmp_path):
     with pytest.raises(CheckpointError, match="choose an automatic model"):
         load_automatic(save(tmp_path), device="cpu")

@@ -56,9 +56,7 @@ def shares(model: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch) -> np.n
 
 
 @pytest.mark.usefixtures("_known")
-def test_labels_are_those_of_the_mean_probability(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_are_those_of_the_mean_probability(tmp_path, monkeypatch):
     volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
     one = save_model(tmp_path / "one.safetensors")
     two = other_model(tmp_path / "two.safetensors", spacing_mm=[3.0, 1.5, 1.5])
@@ -75,7 +73,7 @@ def test_labels_are_those_of_the_mean_probability(
 
 
 @pytest.mark.usefixtures("_known")
-def test_models_that_do_not_answer_alike_are_refused(tmp_path: Path) -> None:
+def test_models_that_do_not_answer_alike_are_refused(tmp_path):
     one = save_model(tmp_path / "one.safetensors")
     checkpoint = load_checkpoint(one)
     renamed = [{**CLASSES[0], "name": "spleen"}, CLASSES[1]]
@@ -97,7 +95,7 @@ def test_models_that_do_not_answer_alike_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_known")
-def test_numbers_of_windows_stay_whole(tmp_path: Path) -> None:
+def test_numbers_of_windows_stay_whole(tmp_path):
     """Half precision rounds whole numbers above 2048; windows of seven count to 2196."""
     index = torch.arange(2197)
     paths = [save_model(tmp_path / "one.safetensors"), other_model(tmp_path / "two.safetensors")]
@@ -124,7 +122,7 @@ def family_model(path: Path, network: str, **sizes: Any) -> Path:
     return path
 
 
-def test_two_families_are_one_model_of_the_index(tmp_path: Path) -> None:
+def test_two_families_are_one_model_of_the_index(tmp_path):
     unet = family_model(
         tmp_path / "unet.safetensors", "basic_unet", features=(4,) * 6, num_classes=3
     )
@@ -148,7 +146,7 @@ def test_two_families_are_one_model_of_the_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_known")
-def test_an_ensemble_has_the_mean_expected_dice_of_its_members(tmp_path: Path) -> None:
+def test_an_ensemble_has_the_mean_expected_dice_of_its_members(tmp_path):
     paths = []
     for number, values in enumerate(([0.9, 0.8], [0.7, None], [])):
         path = save_model(tmp_path / f"{number}.safetensors", expected_dice=values)

@@ -60,7 +60,7 @@ def session(bright_segmenter: Segmenter) -> InteractiveSession:
     return session
 
 
-def test_two_balls_become_two_structures_the_larger_first(session: InteractiveSession) -> None:
+def test_two_balls_become_two_structures_the_larger_first(session):
     answer = segment_everything(session, settings=SETTINGS)
     assert [c.name for c in answer.classes] == ["Structure 1", "Structure 2"]
     for number, ball in enumerate(balls(), start=1):
@@ -71,7 +71,7 @@ def test_two_balls_become_two_structures_the_larger_first(session: InteractiveSe
     assert segment_everything(session, settings=few).labels.max() == 1
 
 
-def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same() -> None:
+def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same():
     def found(start: int, size: int, score: float) -> _MaskBox:
         return _MaskBox((slice(start, start + size),) * 3, np.ones((size,) * 3, bool), score)
 
@@ -88,7 +88,7 @@ def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same() -> None:
     assert _distinct([good, found(1, 4, 0.5)], SETTINGS) == [good]
 
 
-def test_a_region_holds_the_answer(session: InteractiveSession) -> None:
+def test_a_region_holds_the_answer(session):
     _, small = balls()
     low, high = (np.argwhere(small).min(0) - 2), (np.argwhere(small).max(0) + 2)
     bounds = np.stack([low, high])
@@ -101,7 +101,7 @@ def test_a_region_holds_the_answer(session: InteractiveSession) -> None:
     assert (where <= high).all()
 
 
-def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession) -> None:
+def test_progress_rises_to_one_and_cancelling_stops(session):
     seen: list[float] = []
     segment_everything(session, settings=SETTINGS, watch=Watch(progress=seen.append))
     assert seen == sorted(seen)
@@ -116,7 +116,7 @@ def test_progress_rises_to_one_and_cancelling_stops(session: InteractiveSession)
     assert len(shares) == 3
 
 
-def test_the_body_has_no_holes_and_no_air(session: InteractiveSession) -> None:
+def test_the_body_has_no_holes_and_no_air(session):
     _, h, w = np.indices((20, 60, 60))
     body = (h - 30) ** 2 + (w - 28) ** 2 < 22**2
     lung = (h - 30) ** 2 + (w - 20) ** 2 < 8**2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ class Branching(nn.Module):
 
 
 @pytest.mark.parametrize("has_scales", [False, True])
-def test_numbers_are_those_of_the_network(has_scales: bool) -> None:
+def test_numbers_are_those_of_the_network(has_scales):
     inner = network()
     whole = TwoScales(inner) if has_scales else inner
     found = compiled(whole, SHAPE)
@@ -68,7 +67,7 @@ def test_numbers_are_those_of_the_network(has_scales: bool) -> None:
 
 
 @pytest.mark.parametrize("family", ["hymamba_small", "unetr_mamba_small", "pumit_encoder_small"])
-def test_scans_and_biased_attention_can_be_traced(family: str) -> None:
+def test_scans_and_biased_attention_can_be_traced(family):
     torch.manual_seed(0)
     whole = build_network(family, num_classes=3, **TINY[family]).eval()
     shape = (1, 1, 32, 32, 48)
@@ -81,11 +80,11 @@ def test_scans_and_biased_attention_can_be_traced(family: str) -> None:
 
 
 @pytest.mark.parametrize("of", [Untraceable, Branching])
-def test_what_cannot_be_converted_stays_in_pytorch(of: type[nn.Module]) -> None:
+def test_what_cannot_be_converted_stays_in_pytorch(of):
     assert compiled(of(), SHAPE) is None
 
 
-def test_only_single_precision_on_x86_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_single_precision_on_x86_is_compiled(monkeypatch):
     monkeypatch.setattr(openvino_network.platform, "machine", lambda: "AMD64")
     monkeypatch.delenv("PUMIT_ENGINE", raising=False)
     assert suits_openvino(CPU, torch.float32)
@@ -98,9 +97,7 @@ def test_only_single_precision_on_x86_is_compiled(monkeypatch: pytest.MonkeyPatc
     assert not suits_openvino(CPU, torch.float32)
 
 
-def test_a_scan_of_many_windows_has_the_same_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_of_many_windows_has_the_same_labels(tmp_path, monkeypatch):
     made: list[Any] = []
 
     def noted(network: nn.Module, shape: Any) -> Any:

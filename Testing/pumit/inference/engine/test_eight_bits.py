@@ -66,9 +66,7 @@ def rounded(kernel: Floats, x: Floats) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_a_convolution_multiplies_rounded_operands(
-    is_exact: bool, rng: np.random.Generator
-) -> None:
+def test_a_convolution_multiplies_rounded_operands(is_exact, rng):
     if not is_exact and not multiplies_eight_bits():
         pytest.skip("this CPU does not multiply eight-bit integers exactly")
     kernel = rng.standard_normal((4, 3, 3, 3, 3)).astype(np.float32)
@@ -83,7 +81,7 @@ def test_a_convolution_multiplies_rounded_operands(
         np.testing.assert_allclose(out, expected, atol=2e-3)
 
 
-def test_a_linear_layer_multiplies_rounded_operands(rng: np.random.Generator) -> None:
+def test_a_linear_layer_multiplies_rounded_operands(rng):
     kernel = rng.standard_normal((5, 16)).astype(np.float32)
     x = rng.normal(0.8, 0.8, (9, 16)).astype(np.float32)
     layers = GraphLayers({"a.weight": kernel}, 0, {"a": RANGE})
@@ -92,7 +90,7 @@ def test_a_linear_layer_multiplies_rounded_operands(rng: np.random.Generator) ->
     np.testing.assert_allclose(found, x @ kernel.T, atol=2e-3)
 
 
-def test_saturation_is_noticed(exact: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saturation_is_noticed(exact, monkeypatch):
     assert multiplies_eight_bits() == (openvino_engine.platform.machine() in ("x86_64", "AMD64"))
     multiplies_eight_bits.cache_clear()
     monkeypatch.setattr(openvino_engine.platform, "machine", lambda: "arm64")
@@ -100,7 +98,7 @@ def test_saturation_is_noticed(exact: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["default", "research"])
-def test_shipped_weights_have_the_ranges_of_their_layers(name: str) -> None:
+def test_shipped_weights_have_the_ranges_of_their_layers(name):
     weights = read_weights(find_model(name), "promptable")
     ranges = layer_ranges(weights)
     assert len(ranges) == 76
@@ -111,7 +109,7 @@ def test_shipped_weights_have_the_ranges_of_their_layers(name: str) -> None:
         assert least < most
 
 
-def test_other_weights_have_ranges_only_if_their_recipe_states_them() -> None:
+def test_other_weights_have_ranges_only_if_their_recipe_states_them():
     weights = read_weights(find_model("default"), "promptable")
     shipped = json.loads(files("pumit.models").joinpath("layer_ranges.json").read_text())
     assert set(shipped) == {
@@ -136,9 +134,7 @@ def answer(engine: Any, image: Floats) -> tuple[Floats, Floats]:
     return logits > 0, iou
 
 
-def test_masks_stay_nearly_the_same(
-    exact: None, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
+def test_masks_stay_nearly_the_same(exact, monkeypatch, rng):
     """The default model on a bright ball with noise, in eight bits and without."""
     place = np.indices((16, 48, 48)) - np.array([8, 24, 24])[:, None, None, None]
     ball = (place**2).sum(0) < 7**2

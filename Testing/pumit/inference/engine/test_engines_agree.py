@@ -65,9 +65,7 @@ CASES = [("plain", 0), ("geodesic", 2), *(("classes", da0) for da0 in (1, 3, 4, 
 
 
 @pytest.mark.parametrize(("engines", "da0"), CASES, indirect=["engines"])
-def test_masks_and_estimates_agree_at_every_degree(
-    engines: tuple[TorchEngine, OpenVinoEngine], da0: int, rng: np.random.Generator
-) -> None:
+def test_masks_and_estimates_agree_at_every_degree(engines, da0, rng):
     depth, size, _ = field_shape(da0, 24)
     shape = (depth // max(8 >> da0, 1) * max(8 >> da0, 1), size, size)
     image = rng.random((3, *shape)).astype(np.float32)
@@ -87,9 +85,7 @@ def test_masks_and_estimates_agree_at_every_degree(
 @pytest.mark.parametrize(
     ("engines", "da0"), [("plain", 0), ("geodesic", 2), ("classes", 5)], indirect=["engines"]
 )
-def test_prompt_maps_are_those_of_the_network(
-    engines: tuple[TorchEngine, OpenVinoEngine], da0: int, rng: np.random.Generator
-) -> None:
+def test_prompt_maps_are_those_of_the_network(engines, da0, rng):
     """Each map by itself: in an answer a small one would drown."""
     encoder = engines[0].network.prompt_encoder
     depth, size, _ = field_shape(da0, 24)

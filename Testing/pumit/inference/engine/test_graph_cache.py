@@ -56,7 +56,7 @@ def tokens(engine: OpenVinoEngine) -> np.ndarray:
     return found
 
 
-def test_what_was_written_is_read_for_its_field_and_weights_only(tmp_path: Path) -> None:
+def test_what_was_written_is_read_for_its_field_and_weights_only(tmp_path):
     cache = GraphCache(tmp_path, ["weights"])
     cache.write(*GRID, GRAPHS)
     assert GraphCache(tmp_path, ["weights"]).read(*GRID) == GRAPHS
@@ -69,9 +69,7 @@ def test_what_was_written_is_read_for_its_field_and_weights_only(tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", ["changed", "empty"])
-def test_a_damaged_file_is_removed_in_one_line(
-    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_removed_in_one_line(tmp_path, damage, caplog):
     cache = GraphCache(tmp_path, ["weights"])
     cache.write(*GRID, GRAPHS)
     (file,) = tmp_path.iterdir()
@@ -84,9 +82,7 @@ def test_a_damaged_file_is_removed_in_one_line(
     assert str(tmp_path) not in caplog.text
 
 
-def test_the_least_recently_used_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_least_recently_used_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(graph_cache, "MOST_FILES", 2)
     cache = GraphCache(tmp_path, ["weights"])
     for da0 in range(2):
@@ -97,9 +93,7 @@ def test_the_least_recently_used_are_removed(
     assert [cache.read(da0, GRID[1]) is not None for da0 in range(3)] == [True, False, True]
 
 
-def test_a_folder_that_cannot_be_made_is_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_made_is_named_once(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     cache = GraphCache(tmp_path / "file" / "graphs", ["weights"])
     cache.write(*GRID, GRAPHS)
@@ -108,7 +102,7 @@ def test_a_folder_that_cannot_be_made_is_named_once(
     assert len(caplog.records) == 1
 
 
-def test_a_server_reads_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_server_reads_and_writes_nothing(tmp_path):
     server = GraphCache(tmp_path / "graphs", ["weights"], is_read_only=True)
     server.write(*GRID, GRAPHS)
     assert not (tmp_path / "graphs").exists()
@@ -116,9 +110,7 @@ def test_a_server_reads_and_writes_nothing(tmp_path: Path) -> None:
     assert server.read(*GRID) == GRAPHS
 
 
-def test_the_next_process_compiles_nothing_and_answers_the_same(
-    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_process_compiles_nothing_and_answers_the_same(make_engine, monkeypatch):
     first = tokens(make_engine())
     monkeypatch.setattr(OpenVinoEngine, "_check", lambda engine: pytest.fail("checked"))
     monkeypatch.setattr(OpenVinoEngine, "_try_out", lambda engine: pytest.fail("tried"))
@@ -127,9 +119,7 @@ def test_the_next_process_compiles_nothing_and_answers_the_same(
     np.testing.assert_array_equal(tokens(engine), first)
 
 
-def test_graphs_are_not_read_where_other_instructions_are_allowed(
-    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_are_not_read_where_other_instructions_are_allowed(make_engine, monkeypatch):
     tokens(make_engine())
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     of_another_process = openvino_engine._machine_and_code.__wrapped__
@@ -140,9 +130,7 @@ def test_graphs_are_not_read_where_other_instructions_are_allowed(
     assert len(tried) == 1
 
 
-def test_what_openvino_refuses_is_compiled(
-    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_openvino_refuses_is_compiled(make_engine, monkeypatch):
     first = tokens(make_engine())
     engine = make_engine()
 
@@ -153,7 +141,7 @@ def test_what_openvino_refuses_is_compiled(
     np.testing.assert_array_equal(tokens(engine), first)
 
 
-def test_the_graphs_used_last_are_known_without_a_scan(tmp_path: Path) -> None:
+def test_the_graphs_used_last_are_known_without_a_scan(tmp_path):
     cache = GraphCache(tmp_path, ["weights"])
     for da0 in range(3):
         cache.write(da0, GRID[1], GRAPHS)
@@ -168,9 +156,7 @@ def test_the_graphs_used_last_are_known_without_a_scan(tmp_path: Path) -> None:
     assert GraphCache(tmp_path / "absent", ["weights"]).recent(2) == []
 
 
-def test_graphs_are_read_before_a_scan_and_given_up_where_it_needs_others(
-    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_are_read_before_a_scan_and_given_up_where_it_needs_others(make_engine, monkeypatch):
     first = tokens(make_engine())
     engine = make_engine()
     engine.foresee()
@@ -207,7 +193,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> OpenVinoEngine:
     return made
 
 
-def test_what_was_prepared_is_compiled_once_and_again_after_a_rest(engine: OpenVinoEngine) -> None:
+def test_what_was_prepared_is_compiled_once_and_again_after_a_rest(engine):
     engine.prepare(GRIDS)
     engine.prepare(GRIDS)
     prepared = [encode(engine, *grid) for grid in GRIDS]
@@ -221,7 +207,7 @@ def test_what_was_prepared_is_compiled_once_and_again_after_a_rest(engine: OpenV
     np.testing.assert_array_equal(encode(engine, *GRIDS[0]), prepared[0])
 
 
-def test_a_field_does_not_wait_for_those_after_it(engine: OpenVinoEngine) -> None:
+def test_a_field_does_not_wait_for_those_after_it(engine):
     """A graph that is still in the queue is compiled by the one who needs it."""
     go = Event()
     engine._compiling.submit(go.wait)  # the only thread is busy
@@ -232,17 +218,15 @@ def test_a_field_does_not_wait_for_those_after_it(engine: OpenVinoEngine) -> Non
     assert sorted(engine.count) == sorted(GRIDS)  # type: ignore[attr-defined]
 
 
-def test_graphs_that_nobody_uses_do_not_add_up(
-    engine: OpenVinoEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_that_nobody_uses_do_not_add_up(engine, monkeypatch):
     monkeypatch.setattr(openvino_engine, "MOST_COMPILED", 1)
     engine.prepare(GRIDS)
     assert list(engine._graphs) == GRIDS[1:]
 
 
 def test_a_graph_that_cannot_be_compiled_fails_where_it_is_needed_and_is_tried_again(
-    engine: OpenVinoEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine, monkeypatch
+):
     with monkeypatch.context() as patched:
         patched.setattr(engine, "graphs", lambda *_: {}["no room"])
         engine.prepare(GRIDS)
@@ -252,7 +236,7 @@ def test_a_graph_that_cannot_be_compiled_fails_where_it_is_needed_and_is_tried_a
     assert len(encode(engine, *GRIDS[0])) > 0
 
 
-def test_fields_at_once_get_the_answers_of_fields_in_turn(engine: OpenVinoEngine) -> None:
+def test_fields_at_once_get_the_answers_of_fields_in_turn(engine):
     """Of one graph and of several, each compiled once, whatever thread comes first."""
     both = OpenVinoEngine(engine._weights, engine._sizes, threads=2)
     at_once = both.map(lambda grid: encode(both, *grid), GRIDS * 3)
@@ -285,7 +269,7 @@ sys.exit(subprocess.run([sys.executable, "-c", ""]).returncode)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="signals of children are POSIX's")
-def test_a_signal_after_engines_have_gone_is_handled() -> None:
+def test_a_signal_after_engines_have_gone_is_handled():
     """The stack for signal handlers must not go with the engine that was made first."""
     program = f"SIZES = {SIZES}\n{ENGINES_COME_AND_GO}"
     run = subprocess.run([sys.executable, "-c", program], check=False)

@@ -18,7 +18,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def test_results_come_in_the_order_of_the_items(threads: int) -> None:
+def test_results_come_in_the_order_of_the_items(threads):
     side_by_side = SideBySide()
     seen = side_by_side.map(lambda i: (i, torch.get_num_threads()), list(range(7)))
     assert [i for i, _ in seen] == list(range(7))
@@ -30,7 +30,7 @@ def test_results_come_in_the_order_of_the_items(threads: int) -> None:
     side_by_side.map(lambda _: meet.wait(timeout=60), range(threads))
 
 
-def test_an_error_ends_all_and_the_next_call_works(threads: int) -> None:
+def test_an_error_ends_all_and_the_next_call_works(threads):
     side_by_side, begun = SideBySide(), []
 
     def work(i: int) -> int:
@@ -46,7 +46,7 @@ def test_an_error_ends_all_and_the_next_call_works(threads: int) -> None:
     assert len(begun) == count  # no one works on
 
 
-def test_another_number_of_threads_counts_from_the_next_call() -> None:
+def test_another_number_of_threads_counts_from_the_next_call():
     before, side_by_side = torch.get_num_threads(), SideBySide()
     try:
         for count in (3, 2):

@@ -66,8 +66,8 @@ print(json.dumps({
 
 
 def test_clicking_works_without_torch_and_what_needs_it_says_so_in_one_line(
-    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tiny_checkpoint, tmp_path, monkeypatch
+):
     """With a model that was handed on; neither server nor client imports PyTorch."""
     handed_on = tmp_path / "tiny.pumit.zip"
     export_model(tiny_checkpoint, handed_on)
@@ -86,9 +86,7 @@ def test_clicking_works_without_torch_and_what_needs_it_says_so_in_one_line(
 @pytest.mark.parametrize(
     "error", [ImportError("DLL load failed"), RuntimeError("Illegal CPU\nUnsupported instruction")]
 )
-def test_torch_takes_over_where_openvino_does_not_work(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_torch_takes_over_where_openvino_does_not_work(tiny_checkpoint, monkeypatch, error):
     """Missing, too old, or refusing the CPU."""
 
     def fail(*given: object, **named: object) -> None:
@@ -107,9 +105,7 @@ def test_torch_takes_over_where_openvino_does_not_work(
 
 
 @pytest.mark.parametrize("capabilities", [["FP32", "BF16"], ["FP32"]])
-def test_the_cpu_decides_the_precision(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capabilities: list[str]
-) -> None:
+def test_the_cpu_decides_the_precision(tiny_checkpoint, monkeypatch, capabilities):
     monkeypatch.delenv(choice.VARIABLE, raising=False)
     core = SimpleNamespace(get_property=lambda *_: capabilities)
     with monkeypatch.context() as patched:
@@ -122,15 +118,13 @@ def test_the_cpu_decides_the_precision(
     assert engine.precision == precision
 
 
-def test_an_unknown_engine_is_refused(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_engine_is_refused(tiny_checkpoint, monkeypatch):
     monkeypatch.setenv(choice.VARIABLE, "tensorrt")
     with pytest.raises(PumitError, match="PUMIT_ENGINE"):
         load_segmenter(tiny_checkpoint)
 
 
-def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_give_one_mask(tiny_checkpoint, monkeypatch):
     """Through a session, which also counts the memory of what an engine computed."""
     volume, _ = scan()
     masks = []
@@ -151,9 +145,7 @@ def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="the variable names Intel's instructions"
 )
-def test_a_cpu_whose_instructions_are_too_old_is_one_line_or_torch(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_whose_instructions_are_too_old_is_one_line_or_torch(tiny_checkpoint, monkeypatch):
     """OpenVINO computes trivial graphs there, and not those of the network."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     code = (
@@ -190,7 +182,7 @@ def client(
 
 
 @pytest.mark.slow
-def test_a_worker_without_torch_clicks_and_refuses_the_rest_in_one_line(client: Client) -> None:
+def test_a_worker_without_torch_clicks_and_refuses_the_rest_in_one_line(client):
     d, h, w = np.indices((12, 40, 40))
     ball = (d - 6) ** 2 + (h - 20) ** 2 / 4 + (w - 18) ** 2 / 4 < 25
     noise = np.random.default_rng(0).normal(0, 5, ball.shape)

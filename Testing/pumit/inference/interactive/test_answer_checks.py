@@ -58,20 +58,18 @@ CENTRE = filled((2, 6, 6), (5, 9, 9))
     ],
     ids=["whole", "ring", "centre", "nothing", "any depth", "beyond the field"],
 )
-def test_a_mask_fits_as_far_as_it_reaches_the_sides_of_the_box(
-    mask: np.ndarray, box: tuple[np.ndarray, np.ndarray], fit: float
-) -> None:
+def test_a_mask_fits_as_far_as_it_reaches_the_sides_of_the_box(mask, box, fit):
     assert box_fit(mask, FIELD, box) == pytest.approx(fit)
 
 
-def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it() -> None:
+def test_to_reach_beyond_a_box_is_worse_than_not_to_fill_it():
     """Boxes are drawn loosely; no one draws one smaller than the structure."""
     masks = np.stack([filled((2, 2, 2), (5, 13, 13)), filled((2, 6, 6), (5, 9, 9))])
     bonus = box_bonus(logits_of(masks), FIELD, BOX, BoxWeights(consensus=0.0))
     assert bonus[0] < bonus[1] < 0
 
 
-def test_the_deepest_voxel_within_a_box_is_one_of_the_mask() -> None:
+def test_the_deepest_voxel_within_a_box_is_one_of_the_mask():
     ring = WHOLE & ~filled((2, 5, 5), (5, 8, 8))  # two sides are thick
     place = deepest_in_box(ring, FIELD, BOX)
     at = np.round(FIELD.to_field(place)).astype(int)
@@ -85,7 +83,7 @@ def test_the_deepest_voxel_within_a_box_is_one_of_the_mask() -> None:
 
 
 @pytest.mark.parametrize("slices", [1, 8])
-def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
+def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices):
     """In an image, and in a box that is one slice of a scan."""
     field = Field(
         (0.0, 20.0, 20.0), (1.0, 2.0, 2.0), (slices, 16, 16), 1.0, 5 if slices == 1 else 0
@@ -98,7 +96,7 @@ def test_in_one_slice_the_deepest_voxel_is_in_the_middle(slices: int) -> None:
     assert np.allclose(field.to_field(place), (0, 7, 8))
 
 
-def test_support_is_the_mean_overlap_with_the_others() -> None:
+def test_support_is_the_mean_overlap_with_the_others():
     half, elsewhere = filled((2, 4, 4), (5, 7, 11)), filled((0, 0, 0), (1, 1, 1))
     support = mutual_support(np.stack([WHOLE, half, elsewhere]))
     assert support == pytest.approx([1 / 3, 1 / 3, 0])  # Dice of the whole and its half is 2 / 3
@@ -106,7 +104,7 @@ def test_support_is_the_mean_overlap_with_the_others() -> None:
         assert mutual_support(masks) == pytest.approx(np.zeros(len(masks)))
 
 
-def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
+def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face():
     box = volume_box((2, 2, 2), (5, 13, 13))
     cavity = filled((2, 5, 5), (5, 10, 10))
     places = np.array([FIELD.to_field(place) for place in gaps_in_box(cavity, FIELD, box)])
@@ -117,7 +115,7 @@ def test_what_an_answer_leaves_free_of_its_box_is_found_at_each_face() -> None:
         assert gaps_in_box(mask, FIELD, BOX) == []
 
 
-def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
+def test_faces_that_an_answer_leaves_free_are_clicked_on_together():
     """The network knows the cavity only; asked with clicks in the wall it answers the wall."""
     cavity = filled((2, 5, 5), (5, 10, 10))
     wall = filled((2, 2, 2), (5, 13, 13)) & ~cavity
@@ -142,7 +140,7 @@ def test_faces_that_an_answer_leaves_free_are_clicked_on_together() -> None:
     assert [len(prompts.points) for prompts in requests] == [1]
 
 
-def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box() -> None:
+def test_a_cavity_that_most_answers_mean_is_preferred_to_the_part_of_its_wall_in_the_box():
     """The part of the wall touches all faces of the box; the cavity leaves a voxel at each."""
     box = volume_box((2, 3, 3), (5, 12, 12))
     cavity = WHOLE

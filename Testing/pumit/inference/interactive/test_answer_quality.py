@@ -27,7 +27,7 @@ def opened(segmenter: Segmenter) -> Opened:
     return session, volume
 
 
-def test_an_answer_to_clicks_has_a_word_next_to_the_number(measured: Segmenter) -> None:
+def test_an_answer_to_clicks_has_a_word_next_to_the_number(measured):
     session, volume = opened(measured)
     session.add_point(at(volume, BALL))
     answer = session.answer(session.prompts())
@@ -35,9 +35,7 @@ def test_an_answer_to_clicks_has_a_word_next_to_the_number(measured: Segmenter) 
     assert answer.quality == session.quality() == "good"
 
 
-def test_other_prompts_other_weights_and_images_have_none(
-    measured: Segmenter, bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_prompts_other_weights_and_images_have_none(measured, bright_segmenter, monkeypatch):
     session, volume = opened(measured)
     session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
     assert (session.expected_dice(), session.quality()) == (None, None)
@@ -54,7 +52,7 @@ def test_other_prompts_other_weights_and_images_have_none(
     assert session.answer(session.prompts()).quality is None
 
 
-def test_evidence_is_what_it_says(measured: Segmenter) -> None:
+def test_evidence_is_what_it_says(measured):
     session, volume = opened(measured)
     session.add_point(at(volume, BALL))
     mask = session.predict()

@@ -23,7 +23,7 @@ def ball(where: Field, radius_mm: float) -> np.ndarray:
     return (radius_mm - np.linalg.norm(offset, axis=-1)).astype(np.float32)
 
 
-def test_what_no_other_field_sees_has_less_support() -> None:
+def test_what_no_other_field_sees_has_less_support():
     fine, coarse = field(1.0), field(2.0)
     answers = [(fine, [ball(fine, 3.0), ball(fine, 10.0)]), (coarse, [ball(coarse, 10.0)])]
     (small, large), (same,) = consensus(answers, CLICK, SPACING)
@@ -31,14 +31,14 @@ def test_what_no_other_field_sees_has_less_support() -> None:
     assert same == pytest.approx(large)
 
 
-def test_one_field_and_empty_answers_support_nothing() -> None:
+def test_one_field_and_empty_answers_support_nothing():
     fine, coarse = field(1.0), field(2.0)
     one, nothing = [ball(fine, 5.0)], [np.full(coarse.shape, -1.0, np.float32)]
     assert consensus([(fine, one)], CLICK, SPACING) == [[0.0]]
     assert consensus([(fine, one), (coarse, nothing)], CLICK, SPACING) == [[0.0], [0.0]]
 
 
-def test_a_planar_image_is_compared_in_its_plane() -> None:
+def test_a_planar_image_is_compared_in_its_plane():
     click = (0.0, 40.0, 40.0)
     fields = [Field(click, (1.0, s, s), (1, 32, 32), 40.0, 5) for s in (1.0, 2.0)]
     discs = []
@@ -50,7 +50,7 @@ def test_a_planar_image_is_compared_in_its_plane() -> None:
     assert min(support) > [0.8]
 
 
-def test_a_fine_field_corrects_the_border_of_a_coarse_one() -> None:
+def test_a_fine_field_corrects_the_border_of_a_coarse_one():
     fine, coarse = field(1.0, 48), field(2.0)
     truth = ball(coarse, 10.0)
     large = truth + 1.5  # its ball is 1.5 mm too large
@@ -58,14 +58,14 @@ def test_a_fine_field_corrects_the_border_of_a_coarse_one() -> None:
     assert np.abs(found - truth).mean() < 0.8 * np.abs(large - truth).mean()
 
 
-def test_an_answer_that_means_something_else_does_not_count() -> None:
+def test_an_answer_that_means_something_else_does_not_count():
     fine, coarse = field(1.0), field(2.0)
     own = ball(coarse, 10.0)
     found = averaged(own, coarse, [(fine, [ball(fine, 3.0), -np.ones(fine.shape, np.float32)])])
     np.testing.assert_array_equal(found, own)
 
 
-def test_beyond_another_field_an_answer_stays() -> None:
+def test_beyond_another_field_an_answer_stays():
     fine, coarse = field(1.0), field(2.0)
     own = ball(coarse, 30.0)
     found = averaged(own, coarse, [(fine, [np.ones(fine.shape, np.float32)])])

@@ -46,7 +46,7 @@ def on_volume(logits: np.ndarray, field: Field) -> tuple[np.ndarray, np.ndarray]
 
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
-def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
+def test_answers_on_the_volume_equal_trilinear_look_up(field):
     logits = logits_of(field.shape)
     patch = to_volume(logits, field, SHAPE)
     assert patch is not None
@@ -65,7 +65,7 @@ def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
     np.testing.assert_array_equal(window, covered)
 
 
-def test_only_the_box_of_the_foreground_is_computed() -> None:
+def test_only_the_box_of_the_foreground_is_computed():
     field = FIELDS["the volume's own voxels"]
     logits = np.full(field.shape, -5.0, np.float32)
     logits[4, 8:10, 8] = 5.0
@@ -74,7 +74,7 @@ def test_only_the_box_of_the_foreground_is_computed() -> None:
     assert patch.logits.size <= 5 * 6 * 5
 
 
-def test_nothing_is_no_patch_and_no_patch_is_background() -> None:
+def test_nothing_is_no_patch_and_no_patch_is_background():
     coarse = FIELDS["coarser"]
     assert to_volume(np.full(coarse.shape, -1.0, np.float32), coarse, SHAPE) is None
     np.testing.assert_array_equal(to_field(None, coarse), np.zeros(coarse.shape))
@@ -84,7 +84,7 @@ def test_nothing_is_no_patch_and_no_patch_is_background() -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
-def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
+def test_probabilities_in_a_field_equal_trilinear_look_up(field):
     start = (3, 5, 7)
     logits = logits_of((10, 25, 20), seed=1)
     out = to_field(LogitBox(start, logits), field)
@@ -98,7 +98,7 @@ def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
     assert not out[~inside].any()
 
 
-def test_a_mask_as_large_as_the_scan_becomes_logits_in_single_precision_only() -> None:
+def test_a_mask_as_large_as_the_scan_becomes_logits_in_single_precision_only():
     mask = np.ones((40, 200, 200), dtype=bool)
     tracemalloc.start()
     try:

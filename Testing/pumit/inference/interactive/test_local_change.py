@@ -46,7 +46,7 @@ WIDER = (slice(2, 8), slice(2, 8), slice(2, 11))
     [((4, 4, 9), 2.0), ((4, 4, 12), 2.0), ((7.5, 4, 9), 10.0)],
     ids=["in it", "next to it", "half-way between thick slices"],
 )
-def test_only_the_change_at_the_click_is_taken(place: tuple[float, ...], ratio: float) -> None:
+def test_only_the_change_at_the_click_is_taken(place, ratio):
     """The far block disappears from the new answer; the click was in the near one."""
     change = change_at(logits(NEAR, FAR), logits(WIDER), place, ratio, is_positive=True)
     expected = np.zeros((12, 20, 20), bool)
@@ -55,13 +55,13 @@ def test_only_the_change_at_the_click_is_taken(place: tuple[float, ...], ratio: 
 
 
 @pytest.mark.parametrize("place", [(4, 15, 15), (11, 4, 9)], ids=["in-plane", "slices away"])
-def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
+def test_nothing_changed_there(place):
     assert change_at(logits(NEAR), logits(WIDER), place, 2.0, is_positive=True) is None
     assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0, is_positive=True) is None
 
 
 @pytest.mark.parametrize("is_positive", [True, False])
-def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
+def test_a_click_that_is_not_followed_is_insisted_on(is_positive):
     """A click in the next slice moves logits from -6 to -2 around it, hardly beyond."""
     sign = 1 if is_positive else -1
     before = np.full((4, 20, 20), -6.0, np.float32)
@@ -83,7 +83,7 @@ def test_a_click_that_is_not_followed_is_insisted_on(is_positive: bool) -> None:
     [((1, 7.2, 7), [[1, 7, 7], [1, 8, 7]]), ((-0.6, 19.7, 0), [[0, 19, 0]])],
     ids=["between voxels", "at the rim of the field"],
 )
-def test_where_nothing_moved_the_voxels_around_the_click_alone_follow(place, expected) -> None:
+def test_where_nothing_moved_the_voxels_around_the_click_alone_follow(place, expected):
     before = np.full((4, 20, 20), -6.0, np.float32)
     followed = forced(before, before.copy(), place, is_positive=True)
     assert np.argwhere(followed > 0).tolist() == expected
@@ -101,14 +101,12 @@ def test_where_nothing_moved_the_voxels_around_the_click_alone_follow(place, exp
         ((8, 5, 5), 8.0, 1.0),  # the next slice
     ],
 )
-def test_a_click_means_more_the_farther_it_is_from_the_answer(
-    place: tuple[int, int, int], ratio: float, share: float
-) -> None:
+def test_a_click_means_more_the_farther_it_is_from_the_answer(place, ratio, share):
     assert float(far_bonus(logits(NEAR), place, ratio)) == pytest.approx(share * MOST_BONUS)
     assert float(far_bonus(logits(), place, ratio)) == pytest.approx(MOST_BONUS)
 
 
-def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts() -> None:
+def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts():
     """The new answer believes in the half of a block around the click, and doubts the other."""
     before, after = logits(NEAR), logits(NEAR, FAR)
     doubted = (slice(2, 8), slice(13, 18), slice(16, 18))
@@ -131,9 +129,7 @@ def test_a_click_in_the_middle_of_what_is_missing_brings_what_the_network_doubts
 
 @pytest.mark.parametrize("moved", [0.0, 1.9, 2.5])
 @pytest.mark.parametrize("rest", [-5.0, -8.5])
-def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
-    moved: float, rest: float
-) -> None:
+def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(moved, rest):
     """The shown mask is surer of the background than the network, more so beyond its own box."""
     before = np.full((12, 40, 40), -9.2, np.float32)
     before[0:10, 0:10, 0:10] = -4
@@ -151,7 +147,7 @@ def test_a_far_click_that_is_not_followed_changes_what_is_around_it_alone(
     assert change is None
 
 
-def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing() -> None:
+def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing():
     """The new answer moves the block: a part appears on one side and goes on the other."""
     moved = (slice(2, 8), slice(2, 8), slice(4, 10))
     before, after = logits(NEAR), logits(moved)
@@ -164,7 +160,7 @@ def test_a_click_inside_removes_nothing_and_one_outside_adds_nothing() -> None:
     assert change_at(before, after, (4, 4, 3), 2.0, is_positive=True) is None
 
 
-def test_of_a_border_that_shrinks_everywhere_a_part_near_the_click_is_taken() -> None:
+def test_of_a_border_that_shrinks_everywhere_a_part_near_the_click_is_taken():
     """A shell of one voxel around a good answer, and an excess, deep, where the click is."""
     body, wider, part = slice(8, 56), slice(7, 57), (slice(28, 31), slice(28, 31), slice(56, 61))
     before = logits((wider, wider, wider), part, shape=(64, 64, 64))
@@ -176,7 +172,7 @@ def test_of_a_border_that_shrinks_everywhere_a_part_near_the_click_is_taken() ->
     assert int((change & shell).sum()) < 0.1 * int(shell.sum())
 
 
-def test_a_missing_part_comes_as_a_whole_however_far_it_reaches() -> None:
+def test_a_missing_part_comes_as_a_whole_however_far_it_reaches():
     """A vessel of which a piece was shown."""
     piece, vessel = (slice(4, 7), slice(4, 7), slice(0, 8)), (slice(4, 7), slice(4, 7), slice(60))
     before, after = logits(piece, shape=(12, 12, 64)), logits(vessel, shape=(12, 12, 64))
@@ -185,7 +181,7 @@ def test_a_missing_part_comes_as_a_whole_however_far_it_reaches() -> None:
     assert int(change.sum()) == 3 * 3 * 52
 
 
-def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
+def test_the_rest_of_the_answer_stays_bit_by_bit():
     noise = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     patch = LogitBox((0, 0, 0), noise.copy())
     after = logits(WIDER)
@@ -236,20 +232,20 @@ SHRUNK = (slice(6, 12), slice(8, 16), slice(8, 16))
     ],
     ids=["an outside in the heart", "all of it vanishes", "every point of a stroke"],
 )
-def test_what_is_connected_to_a_place_changes(before, after, places, expected) -> None:
+def test_what_is_connected_to_a_place_changes(before, after, places, expected):
     new = None if after is None else patch_of(mask(*after))
     merged = changed_at(patch_of(mask(*before)), new, places, SPACING_MM)
     np.testing.assert_array_equal(voxels(merged), mask(*expected))
 
 
 @pytest.mark.parametrize("place", [(10, 40, 40), (0, 0, 0), (19, 79, 79), (-3, 90, 5)])
-def test_nothing_changes_where_the_new_answer_is_the_same_at_the_place(place) -> None:
+def test_nothing_changes_where_the_new_answer_is_the_same_at_the_place(place):
     before = patch_of(mask(LIVER))
     for after in (patch_of(mask(LIVER, HEART)), None):
         assert changed_at(before, after, [place], SPACING_MM) is before
 
 
-def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
+def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it():
     """The network would make all of it one voxel larger, and cut off a part: one shell."""
     wider = mask((slice(3, 14), slice(3, 25), slice(3, 25)))
     click = (10.0, 14.0, 24.0, True)
@@ -264,7 +260,7 @@ def test_a_click_on_a_given_mask_moves_only_the_border_next_to_it() -> None:
     assert found[15, 4, 4]
 
 
-def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep() -> None:
+def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep():
     """The network would remove half of the mask; the user removes a shell of two voxels."""
     half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
     click = (10.0, 14.0, 22.0, False)
@@ -277,7 +273,7 @@ def test_a_click_near_the_border_of_a_given_mask_leaves_what_is_deep() -> None:
     assert (found & ~half).sum() < 0.3 * (mask(LIVER) & ~half).sum()
 
 
-def test_the_edge_of_the_scan_is_no_border_of_a_given_mask() -> None:
+def test_the_edge_of_the_scan_is_no_border_of_a_given_mask():
     """A mask that the scan cuts off: the last slice is no end of it."""
     given = mask((slice(4, 20), slice(4, 24), slice(4, 24)))
     half = mask((slice(4, 20), slice(4, 24), slice(4, 12)))
@@ -286,7 +282,7 @@ def test_the_edge_of_the_scan_is_no_border_of_a_given_mask() -> None:
     assert (given & ~found).sum() > 800
 
 
-def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it() -> None:
+def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it():
     half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
     click = (10.0, 14.0, 18.0, True)
     found = voxels(near_places(patch_of(half), patch_of(mask(LIVER)), [click], SPACING_MM, GRID))
@@ -311,7 +307,7 @@ def opened_scan() -> Volume:
 LIVER_CLICK = (10.0, 14.0, 14.0, True)
 
 
-def test_an_outside_where_nothing_is_segmented_changes_nothing(solver: PromptSolver) -> None:
+def test_an_outside_where_nothing_is_segmented_changes_nothing(solver):
     liver = patch_of(mask(LIVER))
     first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
     before = SolverState(first.views, first.chosen, liver, first.iou, None, 1)
@@ -321,7 +317,7 @@ def test_an_outside_where_nothing_is_segmented_changes_nothing(solver: PromptSol
     assert after.num_points == 2
 
 
-def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: PromptSolver) -> None:
+def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver):
     """The network answers both; what the user had cut out of the first one stays out."""
     cut = mask(LIVER)
     cut[4:16, 4:14, 4:24] = False
@@ -333,9 +329,7 @@ def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: Prompt
     assert found[HEART].mean() > 0.9
 
 
-def test_a_painted_mask_stays_but_for_what_a_click_changes(
-    bright_segmenter: Segmenter, opened_scan: Volume
-) -> None:
+def test_a_painted_mask_stays_but_for_what_a_click_changes(bright_segmenter, opened_scan):
     """The model sees the two bright boxes; what was painted elsewhere is no mistake to it."""
     painted = (slice(8, 12), slice(30, 36), slice(30, 36))
     session = session_on(opened_scan, bright_segmenter)

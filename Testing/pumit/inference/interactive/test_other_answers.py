@@ -60,9 +60,7 @@ def masks_of(session: InteractiveSession) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["click", "box", "scribble"])
-def test_the_second_answer_is_the_other_structure(
-    two_answers_segmenter: Segmenter, kind: str
-) -> None:
+def test_the_second_answer_is_the_other_structure(two_answers_segmenter, kind):
     volume = nested(OBLIQUE)
     session = session_on(volume, two_answers_segmenter)
     session.add_prompt(first_prompts(volume)[kind])
@@ -75,7 +73,7 @@ def test_the_second_answer_is_the_other_structure(
 
 
 @pytest.mark.parametrize("kind", ["click", "box", "scribble"])
-def test_answers_differ_and_are_at_most_four(tiny_segmenter: Segmenter, kind: str) -> None:
+def test_answers_differ_and_are_at_most_four(tiny_segmenter, kind):
     volume, _ = scan()
     session = session_on(volume, tiny_segmenter)
     session.add_prompt(first_prompts(volume)[kind])
@@ -86,9 +84,7 @@ def test_answers_differ_and_are_at_most_four(tiny_segmenter: Segmenter, kind: st
         assert dice(a, b) < DISTINCT + SAMPLED
 
 
-def test_a_choice_decodes_nothing_and_is_undone_and_redone(
-    clicked: InteractiveSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_decodes_nothing_and_is_undone_and_redone(clicked, monkeypatch):
     first = clicked.predict()
     monkeypatch.setattr(Segmenter, "decode", lambda *_: pytest.fail("decoded"))
     monkeypatch.setattr(Segmenter, "embed", lambda *_: pytest.fail("embedded"))
@@ -102,9 +98,7 @@ def test_a_choice_decodes_nothing_and_is_undone_and_redone(
     assert clicked.answer(clicked.prompts()).choice.number == 2
 
 
-def test_replayed_prompts_give_the_same_mask(
-    clicked: InteractiveSession, two_answers_segmenter: Segmenter
-) -> None:
+def test_replayed_prompts_give_the_same_mask(clicked, two_answers_segmenter):
     clicked.choose_answer(2)
     chosen = clicked.predict()
     clicked.add_point(at(clicked.volume, BALL), positive=False)
@@ -119,7 +113,7 @@ def test_replayed_prompts_give_the_same_mask(
     np.testing.assert_array_equal(clicked.predict(), chosen)
 
 
-def test_a_later_click_changes_the_chosen_answer(clicked: InteractiveSession) -> None:
+def test_a_later_click_changes_the_chosen_answer(clicked):
     first = clicked.predict()
     clicked.choose_answer(2)
     chosen = clicked.predict()
@@ -129,7 +123,7 @@ def test_a_later_click_changes_the_chosen_answer(clicked: InteractiveSession) ->
     assert clicked.answer_count() == 1
 
 
-def test_choices_one_after_another_are_one_prompt(clicked: InteractiveSession) -> None:
+def test_choices_one_after_another_are_one_prompt(clicked):
     for number in (2, 1, 2):
         clicked.choose_answer(number)
     assert clicked.prompts()[1:] == [AnswerPrompt(2)]
@@ -142,7 +136,7 @@ def test_choices_one_after_another_are_one_prompt(clicked: InteractiveSession) -
     np.testing.assert_array_equal(answers[3].mask, expected)
 
 
-def test_an_answer_that_is_not_there_is_refused(clicked: InteractiveSession) -> None:
+def test_an_answer_that_is_not_there_is_refused(clicked):
     for number in (0, 3):
         with pytest.raises(PromptError, match="have 2 different answers"):
             clicked.choose_answer(number)
@@ -153,7 +147,7 @@ def test_an_answer_that_is_not_there_is_refused(clicked: InteractiveSession) -> 
             clicked.answer([*prompts, AnswerPrompt(1)])
 
 
-def test_a_removed_prompt_takes_the_choice_with_it(clicked: InteractiveSession) -> None:
+def test_a_removed_prompt_takes_the_choice_with_it(clicked):
     clicked.choose_answer(2)
     clicked.add_point(at(clicked.volume, AWAY), positive=False)
     clicked.remove_prompt(2)
@@ -162,7 +156,7 @@ def test_a_removed_prompt_takes_the_choice_with_it(clicked: InteractiveSession) 
     assert clicked.prompts() == []
 
 
-def test_a_mask_is_one_answer(clicked: InteractiveSession) -> None:
+def test_a_mask_is_one_answer(clicked):
     clicked.choose_answer(2)
     clicked.add_prompt(MaskPrompt(around()))
     assert clicked.answer_count() == 1

@@ -18,7 +18,7 @@ def noise(number: int) -> Prompt:
     return MaskPrompt(np.random.default_rng(number).random((16, 32, 32)) > 0.5)
 
 
-def test_what_is_gone_is_not_counted() -> None:
+def test_what_is_gone_is_not_counted():
     history = PromptHistory()
     history.commit({"1": (noise(0),)})
     one = history.nbytes
@@ -34,7 +34,7 @@ def test_what_is_gone_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("room", "least"), [(20, 5), (1.5, 1)])
-def test_the_oldest_states_are_forgotten_first(room: float, least: int) -> None:
+def test_the_oldest_states_are_forgotten_first(room, least):
     """The latest change can always be undone, however large it is."""
     history = PromptHistory(max_bytes=int(room * prompt_bytes(noise(0))))
     for number in range(60):
@@ -49,7 +49,7 @@ def test_the_oldest_states_are_forgotten_first(room: float, least: int) -> None:
     assert history.state is latest
 
 
-def test_a_state_too_large_by_itself_is_refused() -> None:
+def test_a_state_too_large_by_itself_is_refused():
     history = PromptHistory(max_bytes=10 * prompt_bytes(noise(0)))
     prompts = tuple(map(noise, range(11)))
     for count in range(1, 9):
@@ -61,9 +61,7 @@ def test_a_state_too_large_by_itself_is_refused() -> None:
     assert history.undo()
 
 
-def test_other_threads_see_the_former_state_until_the_new_one_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_threads_see_the_former_state_until_the_new_one_is_there(monkeypatch):
     """A prediction reads the prompts while a click is added, and old states are forgotten."""
     history = PromptHistory(max_bytes=3 * prompt_bytes(noise(0)))
     count = prompted_session._added_bytes
@@ -81,7 +79,7 @@ def test_other_threads_see_the_former_state_until_the_new_one_is_there(
     assert all(seen)
 
 
-def test_every_prompt_has_a_size() -> None:
+def test_every_prompt_has_a_size():
     points = tuple((float(n), 0.0, 0.0) for n in range(1000))
     mask = np.ones((10, 10, 10), dtype=bool)
     assert prompt_bytes(ScribblePrompt(points)) > 100 * 1000

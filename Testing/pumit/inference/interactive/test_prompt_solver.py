@@ -30,7 +30,7 @@ def solver(bright_segmenter: Segmenter) -> PromptSolver:
     return session_on(scan()[0], bright_segmenter).solver
 
 
-def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: PromptSolver) -> None:
+def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver):
     # Fields of several sizes even on a small scan.
     solver.planner = replace(solver.planner, size=8)
     chosen = {}
@@ -56,9 +56,7 @@ def replaced_decoding(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, cha
     return calls
 
 
-def test_a_later_click_asks_one_field_once(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_click_asks_one_field_once(solver, monkeypatch):
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
     later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
@@ -79,9 +77,7 @@ def test_a_later_click_asks_one_field_once(
 
 
 @pytest.mark.parametrize("is_positive", [True, False])
-def test_a_click_that_no_field_follows_is_followed_around_it(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, is_positive: bool
-) -> None:
+def test_a_click_that_no_field_follows_is_followed_around_it(solver, monkeypatch, is_positive):
     """The network moves voxels next to the click, and not the one that was clicked."""
     solver.settings = SolverSettings(windows=0)
     before = solver.answer(IndexPrompts([FIRST]), None)
@@ -100,7 +96,7 @@ def test_a_click_that_no_field_follows_is_followed_around_it(
     assert is_inside(after.patch, later[:3]) == is_positive
 
 
-def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: PromptSolver) -> None:
+def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver):
     """An answer from a field of a whole scan yields to one that the segment nearly fills."""
     solver.planner = replace(solver.planner, size=16)
     settings = SolverSettings(coarse=5.0, windows=0)
@@ -120,7 +116,7 @@ def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver: Prom
     assert where(nothing) is shown
 
 
-def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
+def test_a_given_mask_is_corrected_as_finely_as_it_is_thin():
     """A vein across a scan is lost in the field that holds all of it."""
     planner = FieldPlanner((128, 128, 128), (1.0, 1.0, 1.0), size=16)
     vein = np.zeros(planner.shape, dtype=bool)
@@ -145,7 +141,7 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin() -> None:
     assert far.step[1] >= 4
 
 
-def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> None:
+def test_a_part_far_from_a_given_mask_is_added_whole(solver):
     """A click at the rim of another lesion, away from the border of the mask."""
     mask = np.zeros(solver.shape, dtype=bool)
     mask[2:4, 2:4, 2:10] = True
@@ -163,9 +159,7 @@ def test_a_part_far_from_a_given_mask_is_added_whole(solver: PromptSolver) -> No
     assert added[True] == added[False] > 0.8 * bright.sum()
 
 
-def test_a_given_mask_is_distinguished_from_an_answer(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_mask_is_distinguished_from_an_answer(solver, monkeypatch):
     flags = []
 
     def noted(_planner: object, shown: Any, *_: object, is_given: bool, **__: object) -> Any:
@@ -187,9 +181,7 @@ def box_of_the_ball() -> tuple[np.ndarray, np.ndarray]:
     return inside.min(0) - 1.0, inside.max(0) + 1.0
 
 
-def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(solver, monkeypatch):
     solver.settings = SolverSettings(windows=0)
 
     def two_answers(prompts: Any, logits: np.ndarray, _iou: np.ndarray) -> Any:
@@ -212,9 +204,7 @@ def test_a_box_is_repeated_with_a_click_in_each_of_its_answers(
     assert not np.array_equal(clicked[0].points, clicked[1].points)
 
 
-def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(
-    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_in_which_nothing_is_found_is_answered_all_the_same(solver, monkeypatch):
     solver.settings = SolverSettings(windows=0)
     seen = replaced_decoding(
         solver, monkeypatch, lambda _, logits, iou: (np.full_like(logits, -5.0), iou)
@@ -248,9 +238,7 @@ def whole(solver: PromptSolver, answer: SolverState) -> np.ndarray:
     return mask
 
 
-def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(
-    fine_solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(fine_solver, monkeypatch):
     first, second = (12.0, 12.0, 30.0, True), (12.0, 12.0, 42.0, True)
     before = fine_solver.answer(IndexPrompts([first]), None)
     shown = before.views[before.chosen].field
@@ -272,7 +260,7 @@ def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(
     assert now[bar].sum() > 1.4 * was[bar].sum()
 
 
-def test_a_click_far_away_adds_a_part_of_its_own(fine_solver: PromptSolver) -> None:
+def test_a_click_far_away_adds_a_part_of_its_own(fine_solver):
     first, second = (12.0, 12.0, 12.0, True), (12.0, 32.0, 78.0, True)
     before = fine_solver.answer(IndexPrompts([first]), None)
     after = fine_solver.answer(IndexPrompts([first, second]), before)
@@ -311,7 +299,7 @@ def patch(*blocks: tuple[slice, ...]) -> LogitBox:
     return patch_of(mask(*blocks))
 
 
-def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_nothing() -> None:
+def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_nothing():
     assert may_be_piece(patch(PIECE), patch(PIECE, BIT), CLICKS)
     assert may_be_piece(patch(PIECE), patch(PIECE, FAR_BIT), BEYOND)
     # 2.5 means voxel 2: of a patch that begins at 1 its voxel 1; 1.5 would be its voxel 2.
@@ -320,9 +308,7 @@ def test_an_answer_may_be_a_piece_where_the_correction_touches_it_or_is_next_to_
 
 
 @pytest.mark.parametrize(("first", "second"), [(LESION, SMALL), (SMALL, LESION)])
-def test_of_two_lesions_neither_is_a_piece_in_either_order(
-    first: tuple[slice, ...], second: tuple[slice, ...]
-) -> None:
+def test_of_two_lesions_neither_is_a_piece_in_either_order(first, second):
     places = np.array([[(s.start + s.stop) / 2 for s in block] for block in (first, second)])
     assert not may_be_piece(patch(first), patch(first, second), places)
 
@@ -343,7 +329,7 @@ def larger(by: int) -> tuple[slice, ...]:
         pytest.param([patch(LIVER), patch(PIECE, BIT)], id="another field repeats the correction"),
     ],
 )
-def test_both_clicks_mean_more_or_no_more(answers: list[LogitBox]) -> None:
+def test_both_clicks_mean_more_or_no_more(answers):
     piece, corrected = patch(PIECE), patch(PIECE, BIT)
     assert is_far_more(piece, corrected, [patch(LIVER), patch(BIT)], CLICKS)
     assert not is_far_more(piece, corrected, answers, CLICKS)
@@ -389,8 +375,8 @@ def share_of_the_liver(state: SolverState) -> float:
 
 
 def test_a_second_click_brings_the_whole_and_decodes_each_field_once(
-    liver_solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    liver_solver, after_a_piece, monkeypatch
+):
     decode, fields = liver_solver._decoded, []
     monkeypatch.setattr(
         liver_solver, "_decoded", lambda where, *args: fields.append(where) or decode(where, *args)
@@ -416,30 +402,26 @@ def test_a_second_click_brings_the_whole_and_decodes_each_field_once(
     ],
     ids=["a third click", "a click outside", "in a box", "on a given mask"],
 )
-def test_every_other_click_corrects(
-    after_a_piece: Solve, prompts: IndexPrompts, answered: int
-) -> None:
+def test_every_other_click_corrects(after_a_piece, prompts, answered):
     assert share_of_the_liver(after_a_piece(prompts, answered)) < 0.1
 
 
-def test_chosen_and_averaged_answers_are_only_corrected(
-    liver_solver: PromptSolver, after_a_piece: Solve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chosen_and_averaged_answers_are_only_corrected(liver_solver, after_a_piece, monkeypatch):
     both = IndexPrompts([INSIDE, NEXT_TO_IT])
     assert share_of_the_liver(after_a_piece(both, 1, number=2)) < 0.1
     monkeypatch.setattr(type(liver_solver.segmenter), "averages_fields", True)
     assert share_of_the_liver(after_a_piece(both, 1)) < 0.1
 
 
-def test_a_second_click_in_what_is_there_changes_nothing(liver_solver: PromptSolver) -> None:
+def test_a_second_click_in_what_is_there_changes_nothing(liver_solver):
     before = liver_solver.answer(IndexPrompts([INSIDE]), None)
     after = liver_solver.answer(IndexPrompts([INSIDE, NEXT_TO_IT]), before)
     assert after.patch is before.patch
 
 
 def test_what_was_foreseen_is_not_computed_again_and_changes_no_answer(
-    bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    bright_segmenter, monkeypatch
+):
     volume, _ = scan()
     embed, embedded = Segmenter.embed, []
 

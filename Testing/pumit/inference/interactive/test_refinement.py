@@ -39,7 +39,7 @@ def blobs(shape: tuple[int, int, int], seed: int) -> np.ndarray:
     return (smooth / smooth.std() * 3 - 4).astype(np.float32)
 
 
-def test_windows_are_blended_as_over_the_whole_volume() -> None:
+def test_windows_are_blended_as_over_the_whole_volume():
     coarse = LogitBox((5, 8, 9), blobs((12, 20, 16), 0))
     windows = [
         Window(
@@ -57,7 +57,7 @@ def test_windows_are_blended_as_over_the_whole_volume() -> None:
     np.testing.assert_allclose(answer.logits, expected[answer.window], atol=1e-3)
 
 
-def test_what_windows_are_sure_is_background_takes_no_room() -> None:
+def test_what_windows_are_sure_is_background_takes_no_room():
     coarse = LogitBox((5, 8, 9), np.full((4, 5, 6), 2.0, np.float32))
     wide = Field((15.0, 20.0, 22.0), (1.0, 1.0, 1.0), SHAPE, 1.0, 0)
     answer = merge(coarse, [Window(wide, np.full(SHAPE, -5.0, np.float32))], SHAPE)

@@ -37,9 +37,7 @@ def scan() -> Volume:
 @pytest.mark.parametrize(("depth", "heads", "dim", "count"), [
     (12, 12, 768, 314), (24, 16, 1024, 482), (32, 16, 1280, 594),
 ])  # fmt: skip
-def test_the_names_are_those_of_the_published_files(
-    depth: int, heads: int, dim: int, count: int
-) -> None:
+def test_the_names_are_those_of_the_published_files(depth, heads, dim, count):
     """ViT-B, L and H of segment-anything have this many tensors, and give their own sizes."""
     ends = [depth // 4 * i - 1 for i in range(1, 5)]
     sizes = {"dim": dim, "depth": depth, "num_heads": heads, "hidden": 4 * dim}
@@ -54,7 +52,7 @@ def test_the_names_are_those_of_the_published_files(
     assert (found["global_blocks"], found["image_size"], found["window"]) == (ends, 1024, 14)
 
 
-def test_a_public_file_gives_the_network_it_was_written_from(tmp_path: Path) -> None:
+def test_a_public_file_gives_the_network_it_was_written_from(tmp_path):
     network = sam_file(tmp_path / "sam.pth")
     segmenter = load_segmenter(tmp_path / "sam.pth", "cpu")
     ours: Any = segmenter.engine
@@ -63,7 +61,7 @@ def test_a_public_file_gives_the_network_it_was_written_from(tmp_path: Path) -> 
     assert (segmenter.name, segmenter.field_size) == ("sam", SIZES["image_size"])
 
 
-def test_a_click_answers_its_slice_and_a_box_all_that_it_meets(weights: Path) -> None:
+def test_a_click_answers_its_slice_and_a_box_all_that_it_meets(weights):
     volume = scan()
     session = pumit.InteractiveSession(load_segmenter(weights, "cpu"))
     session.set_volume(volume)
@@ -87,7 +85,7 @@ def test_a_click_answers_its_slice_and_a_box_all_that_it_meets(weights: Path) ->
     assert np.array_equal(session.predict(), first)
 
 
-def test_it_is_the_network_of_the_transformers_package_without_slopes(tmp_path: Path) -> None:
+def test_it_is_the_network_of_the_transformers_package_without_slopes(tmp_path):
     """At the training size and with no bias BA-SAM is SAM itself."""
     from transformers import SamModel
 
@@ -106,9 +104,7 @@ def test_it_is_the_network_of_the_transformers_package_without_slopes(tmp_path: 
     torch.testing.assert_close(masks, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_a_photograph_is_segmented_by_the_command_line_at_any_size(
-    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_photograph_is_segmented_by_the_command_line_at_any_size(weights, tmp_path, capsys):
     pixels = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     photo, out = str(tmp_path / "photo.png"), str(tmp_path / "mask.nii.gz")
@@ -124,9 +120,7 @@ def test_a_photograph_is_segmented_by_the_command_line_at_any_size(
     assert "--size must be a multiple of 16" in capsys.readouterr().err
 
 
-def test_it_enters_the_list_of_models_and_is_used_by_name(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_enters_the_list_of_models_and_is_used_by_name(weights, tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     from pumit.models.card import installed_models
 
@@ -137,7 +131,7 @@ def test_it_enters_the_list_of_models_and_is_used_by_name(
     assert segmenter.sha256 == own.sha256
 
 
-def test_what_is_not_sam_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_what_is_not_sam_is_refused_in_a_sentence(tmp_path):
     torch.save({"a.weight": torch.zeros(2)}, tmp_path / "other.pth")
     with pytest.raises(CheckpointError, match="no promptable network"):
         load_segmenter(tmp_path / "other.pth", "cpu")

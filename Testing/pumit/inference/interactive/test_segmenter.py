@@ -25,9 +25,7 @@ def save(path: Path, network: PromptableNetwork, **recipe: Any) -> Path:
     return path
 
 
-def test_a_checkpoint_says_how_its_model_is_requested_best(
-    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
-) -> None:
+def test_a_checkpoint_says_how_its_model_is_requested_best(tmp_path, tiny_network, tiny_sizes):
     plain = load_segmenter(save(tmp_path / "a.safetensors", tiny_network, sizes=tiny_sizes), "cpu")
     assert (plain.name, plain.largest_field, plain.averages_fields) == ("a", 0, False)
     said = {"largest_field": 32, "averages_fields": True}
@@ -47,12 +45,7 @@ def loaded_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> PromptableNet
     return engine.network
 
 
-def test_loaded_weights_are_the_saved_ones(
-    tmp_path: Path,
-    tiny_network: PromptableNetwork,
-    tiny_sizes: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_loaded_weights_are_the_saved_ones(tmp_path, tiny_network, tiny_sizes, monkeypatch):
     """In single precision, also where the file has half of it."""
     for precision in (torch.float32, torch.float16):
         saved = tiny_network.to(precision)
@@ -66,9 +59,7 @@ def test_loaded_weights_are_the_saved_ones(
 
 
 @pytest.mark.parametrize("network", ["pumit_vit_b", None, 3])
-def test_another_network_is_refused(
-    tmp_path: Path, tiny_network: PromptableNetwork, network: object
-) -> None:
+def test_another_network_is_refused(tmp_path, tiny_network, network):
     path = tmp_path / "other.safetensors"
     save_checkpoint(path, tiny_network.state_dict(), {"network": network})
     with pytest.raises(CheckpointError, match="takes no prompts"):
@@ -92,12 +83,7 @@ def test_another_network_is_refused(
     ],
     ids=str,
 )
-def test_sizes_that_do_not_fit_the_weights_are_refused(
-    tmp_path: Path,
-    tiny_network: PromptableNetwork,
-    tiny_sizes: dict[str, Any],
-    change: object,
-) -> None:
+def test_sizes_that_do_not_fit_the_weights_are_refused(tmp_path, tiny_network, tiny_sizes, change):
     sizes = {**tiny_sizes, **change} if isinstance(change, dict) else change
     path = save(tmp_path / "m.safetensors", tiny_network, sizes=sizes)
     with pytest.raises(CheckpointError, match="do not fit") as caught:
@@ -105,9 +91,7 @@ def test_sizes_that_do_not_fit_the_weights_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_are_missing_or_no_numbers_are_refused(
-    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
-) -> None:
+def test_weights_that_are_missing_or_no_numbers_are_refused(tmp_path, tiny_network, tiny_sizes):
     state, path = tiny_network.state_dict(), tmp_path / "m.safetensors"
     name, first = next(iter(state.items()))
     rest = {k: v for k, v in state.items() if k != name}
@@ -118,7 +102,7 @@ def test_weights_that_are_missing_or_no_numbers_are_refused(
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "cpu cuda", "cuda:-1", "meta", "cuda:99"])
-def test_unknown_and_absent_devices_are_refused(device: str) -> None:
+def test_unknown_and_absent_devices_are_refused(device):
     with pytest.raises(PumitError, match="evice") as caught:
         pick_device(device)
     assert "\n" not in str(caught.value)
@@ -126,9 +110,7 @@ def test_unknown_and_absent_devices_are_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [1.0, 3.0])
-def test_bfloat16_is_used_only_where_it_is_faster(
-    monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+def test_bfloat16_is_used_only_where_it_is_faster(monkeypatch, seconds):
     """Instructions for it do not tell: some CPUs need twice the time of float32."""
     cpu, is_fast = torch.device("cpu"), seconds < 2.0
     times = {torch.bfloat16: seconds, torch.float32: 2.0}
@@ -149,9 +131,7 @@ def test_bfloat16_is_used_only_where_it_is_faster(
         _is_bfloat16_fast.cache_clear()
 
 
-def test_a_loaded_model_says_what_it_is_and_answers_in_single_precision(
-    tiny_checkpoint: Path,
-) -> None:
+def test_a_loaded_model_says_what_it_is_and_answers_in_single_precision(tiny_checkpoint):
     segmenter = load_segmenter(tiny_checkpoint, device="cpu")
     assert (segmenter.name, segmenter.version, segmenter.device) == ("tiny", "1", "cpu")
     assert (len(segmenter.sha256), segmenter.field_size) == (64, 16)

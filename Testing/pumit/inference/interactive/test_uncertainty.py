@@ -7,7 +7,6 @@ import pytest
 from ball_scan import BALL, OBLIQUE, at, scan, session_on
 from pumit.errors import PromptError
 from pumit.inference.interactive.grid_transfer import LogitBox
-from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.inference.interactive.uncertainty import (
     SAMPLED_VOXELS,
@@ -43,7 +42,7 @@ def is_on_border(mask: np.ndarray, index: np.ndarray) -> bool:
     return bool(mask[d, h, w]) and not bool(around.all())
 
 
-def test_places_are_where_the_border_is_vague() -> None:
+def test_places_are_where_the_border_is_vague():
     w = np.arange(SHAPE[2])
     logits = ball_logits(np.where(w > 25, 0.2, 4.0))  # vague towards one side
     found = uncertain_regions(answer_of(logits), SHAPE, SPACING)
@@ -53,7 +52,7 @@ def test_places_are_where_the_border_is_vague() -> None:
     assert [f.share for f in found] == sorted((f.share for f in found), reverse=True)
 
 
-def test_places_lie_apart_on_the_border_and_are_no_more_than_asked() -> None:
+def test_places_lie_apart_on_the_border_and_are_no_more_than_asked():
     logits = ball_logits()
     found = uncertain_regions(answer_of(logits), SHAPE, SPACING, count=4)
     assert len(found) == 4
@@ -66,14 +65,14 @@ def test_places_lie_apart_on_the_border_and_are_no_more_than_asked() -> None:
         assert uncertain_regions(empty, SHAPE, SPACING) == []
 
 
-def test_a_place_is_shown_in_the_slice_with_most_uncertainty() -> None:
+def test_a_place_is_shown_in_the_slice_with_most_uncertainty():
     sharpness = np.full(SHAPE, 4.0)
     sharpness[13, :, 24:] = 0.1
     found = uncertain_regions(answer_of(ball_logits(sharpness)), SHAPE, SPACING)
     assert found[0].index[0] == 13
 
 
-def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
+def test_a_field_that_disagrees_puts_its_side_uncertain():
     field = Field((11.5, 19.5, 19.5), (1.0, 1.0, 1.0), SHAPE, 2.0, 1)
     other = ball_logits().copy()
     other[:, :14] = -8.0  # it sees nothing there
@@ -83,7 +82,7 @@ def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
     assert found[0].share > 0.15
 
 
-def test_a_large_answer_is_sampled_and_the_place_still_on_its_border() -> None:
+def test_a_large_answer_is_sampled_and_the_place_still_on_its_border():
     shape = (60, 120, 120)
     assert np.prod(shape) > 2 * SAMPLED_VOXELS
     logits = 40 - distance(shape, (29.5, 59.5, 59.5))
@@ -92,9 +91,7 @@ def test_a_large_answer_is_sampled_and_the_place_still_on_its_border() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_a_session_tells_places_in_the_world(
-    bright_segmenter: Segmenter, order: tuple[int, int, int]
-) -> None:
+def test_a_session_tells_places_in_the_world(bright_segmenter, order):
     volume, truth = scan(OBLIQUE, order)
     session = session_on(volume, bright_segmenter)
     with pytest.raises(PromptError):
@@ -113,7 +110,7 @@ def test_a_session_tells_places_in_the_world(
         assert 0 <= place.expected_error_ml < truth.sum() * 3 / 1000
 
 
-def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter) -> None:
+def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter):
     h, w = np.ogrid[:60, :50]
     image = (100.0 * ((h - 30) ** 2 + (w - 20) ** 2 < 144)).astype(np.float32)
     session = session_on(Volume(image[None], (1e8, 1.0, 1.0)), bright_segmenter)
@@ -126,7 +123,7 @@ def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter
         assert place.expected_error_ml is None
 
 
-def test_doubtful_places_are_on_the_border_where_the_model_doubts_most() -> None:
+def test_doubtful_places_are_on_the_border_where_the_model_doubts_most():
     grid = np.indices((40, 60, 60)) - np.array([20, 30, 30])[:, None, None, None]
     distance = np.sqrt((grid * np.array([2, 1, 1])[:, None, None, None] ** 1.0) ** 2).sum(0)
     mask = distance < 24

@@ -50,9 +50,7 @@ def open_sessions(
     return sessions
 
 
-def test_the_same_scan_is_embedded_once(
-    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object]
-) -> None:
+def test_the_same_scan_is_embedded_once(tiny_segmenter, store, embedded):
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
     assert len(embedded) == 1
@@ -68,9 +66,7 @@ def test_the_same_scan_is_embedded_once(
     assert len(embedded) == count + 1
 
 
-def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(tiny_segmenter, store):
     volume, _ = scan(OBLIQUE)
     alone = session_on(volume, tiny_segmenter)
     other, shared = open_sessions(tiny_segmenter, store, copied(volume), copied(volume))
@@ -84,9 +80,7 @@ def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
         assert shared.estimated_iou() == alone.estimated_iou()
 
 
-def test_each_session_keeps_its_place_in_the_world(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_each_session_keeps_its_place_in_the_world(tiny_segmenter, store):
     volume, _ = scan()
     moved = copied(volume, origin_lps=(5.0, -6.0, 7.0), direction=OBLIQUE)
     first, second = open_sessions(tiny_segmenter, store, volume, moved)
@@ -116,18 +110,14 @@ def other_voxel(volume: Volume) -> Volume:
     ],
     ids=["voxel", "dtype", "shape", "order", "axes", "spacing"],
 )
-def test_whatever_differs_is_not_shared(
-    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object], change: object
-) -> None:
+def test_whatever_differs_is_not_shared(tiny_segmenter, store, embedded, change):
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, change(volume))  # type: ignore[operator]
     assert second.solver.pyramid is not first.solver.pyramid
     assert len(embedded) == 2
 
 
-def test_channels_share_voxels_and_nothing_else(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_channels_share_voxels_and_nothing_else(tiny_segmenter, store):
     volume, _ = scan()
     array = np.stack([volume.array, volume.array[::-1]])
     first, second, third = (InteractiveSession(tiny_segmenter, images=store) for _ in range(3))
@@ -143,7 +133,7 @@ def test_channels_share_voxels_and_nothing_else(
     np.testing.assert_array_equal(second.predict(), alone.predict())
 
 
-def test_a_hash_means_nothing_in_another_process() -> None:
+def test_a_hash_means_nothing_in_another_process():
     volume, _ = scan()
     first, second = (ImageStore(is_shared=True) for _ in range(2))
     assert first._hash(volume.array) == first._hash(volume.array.copy())
@@ -151,9 +141,7 @@ def test_a_hash_means_nothing_in_another_process() -> None:
     assert first._hash(volume.array) == first._hash(np.asfortranarray(volume.array))
 
 
-def test_the_last_one_who_leaves_takes_the_scan_along(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_the_last_one_who_leaves_takes_the_scan_along(tiny_segmenter, store):
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
     voxels, image = weakref.ref(volume.array), weakref.ref(first.solver.pyramid)
@@ -173,9 +161,7 @@ def test_the_last_one_who_leaves_takes_the_scan_along(
     assert (store.scan_bytes, store.embedding_bytes, store.sizes()) == (0, 0, [])
 
 
-def test_a_new_scan_takes_the_place_of_the_old(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_a_new_scan_takes_the_place_of_the_old(tiny_segmenter, store):
     volume, _ = scan()
     (session,) = open_sessions(tiny_segmenter, store, volume)
     bytes_of_one = store.scan_bytes
@@ -187,9 +173,7 @@ def test_a_new_scan_takes_the_place_of_the_old(
     assert session.volume.array[-1, -1, -1] == volume.array[-1, -1, -1] + 1
 
 
-def test_embeddings_of_all_images_are_bounded_together(
-    tiny_segmenter: Segmenter, store: ImageStore
-) -> None:
+def test_embeddings_of_all_images_are_bounded_together(tiny_segmenter, store):
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
     (where, embedding), *_ = first.solver.scan.embeddings.items()
@@ -213,7 +197,7 @@ def test_embeddings_of_all_images_are_bounded_together(
     np.testing.assert_array_equal(first.predict(), expected[2])
 
 
-def test_levels_take_what_was_foreseen() -> None:
+def test_levels_take_what_was_foreseen():
     rng = np.random.default_rng(0)
     for shape, spacing in (
         ((9, 128, 100), (5.0, 0.7, 0.7)),

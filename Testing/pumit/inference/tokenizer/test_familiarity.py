@@ -22,13 +22,13 @@ def scale(**weights: tuple[float, float]) -> FamiliarityScale:
     return made
 
 
-def test_the_score_is_that_of_the_logistic_regression() -> None:
+def test_the_score_is_that_of_the_logistic_regression():
     judged = scale().rate({"detail_lost_db": 1.5, "slice_step": -0.5})
     assert judged.score == pytest.approx(100 / (1 + math.exp(2 * 1.5 + 1 * 0.5 - 3)))
     assert [part.cost for part in judged.parts] == [3.0, 0.5]
 
 
-def test_nothing_unusual_makes_an_image_more_familiar() -> None:
+def test_nothing_unusual_makes_an_image_more_familiar():
     made = scale()
     for name in ("detail_lost_db", "slice_step"):
         for sign in (-1, 1):
@@ -37,7 +37,7 @@ def test_nothing_unusual_makes_an_image_more_familiar() -> None:
             assert scores[-1] > 0
 
 
-def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure() -> None:
+def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure():
     usual = (-4.0, 0.0, 1.0)
     assert distances(-4.0, usual) == (1.0, 0.0)
     assert distances(1.0, usual) == (0.0, 1.0)
@@ -46,7 +46,7 @@ def test_distances_are_one_at_the_outer_percentiles_of_a_lopsided_figure() -> No
     assert distances(3.0, (2.0, 2.0, 2.0)) == (0.0, 4.0)  # nothing but 2 was ever seen
 
 
-def test_the_sentence_gives_the_reasons_dearest_first() -> None:
+def test_the_sentence_gives_the_reasons_dearest_first():
     judged = scale().rate({"detail_lost_db": 2.0, "slice_step": 3.0})
     assert judged.score < 20
     detail, step = SAYINGS["detail_lost_db"][1], SAYINGS["slice_step"][1]
@@ -56,7 +56,7 @@ def test_the_sentence_gives_the_reasons_dearest_first() -> None:
     assert scale().rate({}).sentence.startswith("Familiar (95 %)")
 
 
-def test_it_travels_as_json() -> None:
+def test_it_travels_as_json():
     judged = scale().rate({"detail_lost_db": 1.0, "slice_step": 0.25})
     sent = json.loads(json.dumps(judged.as_json()))
     assert sent["parts"][0]["says"] == SAYINGS["detail_lost_db"][1]
@@ -96,5 +96,5 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         changed("familiarity/figures/later", {"usual": [0, 1, 2], "weight": [1, 1]}),
     ],
 )
-def test_a_recipe_without_a_usable_scale_has_none(given: Any) -> None:
+def test_a_recipe_without_a_usable_scale_has_none(given):
     assert FamiliarityScale.from_reference(given, TOKENS) is None

@@ -38,7 +38,7 @@ def figures(
     )
 
 
-def test_detail_lost_compares_with_what_a_coarse_grid_keeps() -> None:
+def test_detail_lost_compares_with_what_a_coarse_grid_keeps():
     seen = made((40, 70, 50), (2, 2, 2))
     means = seen.copy()
     for d in range(0, 40, 16):
@@ -55,14 +55,14 @@ def test_detail_lost_compares_with_what_a_coarse_grid_keeps() -> None:
     assert figures(flat, flat)["detail_lost_db"] == pytest.approx(0)
 
 
-def test_slices_in_a_world_that_is_alike_in_all_directions_are_as_expected() -> None:
+def test_slices_in_a_world_that_is_alike_in_all_directions_are_as_expected():
     for ratio in (1, 6):
         seen = made((96, 96, 96), (4, 4, 4))[::ratio]
         at_ratio = figures(seen, spacing=(ratio, 1.0, 1.0))["slice_step"]
         assert at_ratio == pytest.approx(0, abs=0.15)
 
 
-def test_wrong_order_and_wrong_spacing_show_in_the_steps() -> None:
+def test_wrong_order_and_wrong_spacing_show_in_the_steps():
     seen = made((96, 96, 96), (4, 4, 4))[::6]
     spacing = (6.0, 1.0, 1.0)
     assert figures(seen.swapaxes(0, 1), spacing=spacing)["slice_step"] < -1
@@ -83,7 +83,7 @@ def test_wrong_order_and_wrong_spacing_show_in_the_steps() -> None:
     assert figures(narrow, spacing=spacing)["row_step"] > 1
 
 
-def test_borders_are_reported_from_noise_of_any_width() -> None:
+def test_borders_are_reported_from_noise_of_any_width():
     for width in (0, 1.5, 3):
         noise = made((8, 128, 128), (0, width, width))
         assert figures(noise)["border_kurtosis"] == pytest.approx(math.log(3), abs=0.15)
@@ -91,7 +91,7 @@ def test_borders_are_reported_from_noise_of_any_width() -> None:
         assert figures(pieces)["border_kurtosis"] > math.log(3) + 0.5
 
 
-def test_noise_is_rough_and_masks_have_few_grey_levels() -> None:
+def test_noise_is_rough_and_masks_have_few_grey_levels():
     smooth, noise = made((8, 64, 64), (3, 3, 3)), made((8, 64, 64), (0, 0, 0))
     assert figures(noise)["fineness"] == pytest.approx(0, abs=0.05)
     assert figures(smooth)["fineness"] < -1
@@ -100,7 +100,7 @@ def test_noise_is_rough_and_masks_have_few_grey_levels() -> None:
     assert figures(smooth)["grey_levels_nats"] > 2
 
 
-def test_tokens_are_compared_with_the_usual_use() -> None:
+def test_tokens_are_compared_with_the_usual_use():
     measured = figures(made((8, 32, 32), (2, 2, 2)))
     assert measured["token_rarity_nats"] == pytest.approx(math.log(4))
     assert measured["token_mix_nats"] == pytest.approx(math.log(4) - USE.entropy)
@@ -119,13 +119,13 @@ def test_tokens_are_compared_with_the_usual_use() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 7), (2, 2, 2), (3, 17, 2), (70, 1, 1)])
-def test_small_images_have_finite_figures(shape: tuple[int, int, int]) -> None:
+def test_small_images_have_finite_figures(shape):
     seen = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
     measured = figures(seen)
     assert all(math.isfinite(value) for value in measured.values())
 
 
-def test_only_colour_counts_as_colour() -> None:
+def test_only_colour_counts_as_colour():
     grey = np.tile(np.arange(60, dtype=np.uint8).reshape(1, 1, 6, 10), (3, 1, 1, 1))
     spacing = (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)
     assert colour_of(Volume(grey, spacing)) == 0

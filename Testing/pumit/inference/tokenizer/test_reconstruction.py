@@ -70,11 +70,7 @@ class Copying(VisualTokenizer):
         ((1, 50, 40), (1e8, 1.0, 1.0)),
     ],
 )
-def test_a_perfect_tokenizer_gives_the_scan_back_without_seams(
-    tokenizer: reconstruction.Tokenizer,
-    shape: tuple[int, int, int],
-    spacing: tuple[float, float, float],
-) -> None:
+def test_a_perfect_tokenizer_gives_the_scan_back_without_seams(tokenizer, shape, spacing):
     tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
     volume = scan(shape, spacing)
     answer = tokenizer.reconstruct(volume)
@@ -88,7 +84,7 @@ def test_a_perfect_tokenizer_gives_the_scan_back_without_seams(
     assert answer.use.mean_entropy == 0
 
 
-def test_a_random_tokenizer_answers_on_the_grid_and_is_called_bad(tmp_path: Path) -> None:
+def test_a_random_tokenizer_answers_on_the_grid_and_is_called_bad(tmp_path):
     path = save_tokenizer(tmp_path / "t.safetensors", reference={"psnr_db": [28.0, 33.0]})
     volume = scan((20, 40, 44), (2.0, 1.0, 1.0))
     answer = load_tokenizer(path, "cpu").reconstruct(volume)
@@ -100,7 +96,7 @@ def test_a_random_tokenizer_answers_on_the_grid_and_is_called_bad(tmp_path: Path
     assert figures["tokens"] == 16
 
 
-def test_figures_of_token_use_are_those_of_the_definition() -> None:
+def test_figures_of_token_use_are_those_of_the_definition():
     for shares, entropy in ((np.full(8, 1 / 8), math.log(8)), (np.eye(8)[2], 0.0)):
         use = TokenUse(shares, 0.5)
         assert use.perplexity == pytest.approx(math.exp(entropy))
@@ -108,7 +104,7 @@ def test_figures_of_token_use_are_those_of_the_definition() -> None:
         assert use.mean_cell_kl == pytest.approx(math.log(8) - 0.5)
 
 
-def test_the_sentence_follows_the_reference_figures() -> None:
+def test_the_sentence_follows_the_reference_figures():
     reference = {"psnr_db": [28.0, 33.0]}
     assert "as well as" in quality(33.0, reference)
     assert "about as well" in quality(28.0, reference)
@@ -118,7 +114,7 @@ def test_the_sentence_follows_the_reference_figures() -> None:
         assert "no reference figures" in quality(30.0, none)
 
 
-def test_progress_and_cancel(tokenizer: reconstruction.Tokenizer) -> None:
+def test_progress_and_cancel(tokenizer):
     volume = scan((4, 300, 40), (10.0, 1.0, 1.0))
     seen: list[float] = []
     tokenizer.reconstruct(volume, watch=Watch(progress=seen.append))
@@ -129,16 +125,14 @@ def test_progress_and_cancel(tokenizer: reconstruction.Tokenizer) -> None:
         tokenizer.reconstruct(volume, watch=Watch(lambda: True))
 
 
-def test_without_a_tokenizer_one_line_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_tokenizer_one_line_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
     monkeypatch.setattr(reconstruction, "installed_models", list)
     with pytest.raises(CheckpointError, match="No tokenizer is installed"):
         load_tokenizer()
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_what_is_no_tokenizer_is_refused(tmp_path, tiny_checkpoint):
     with pytest.raises(CheckpointError, match="reconstructs nothing"):
         load_tokenizer(tiny_checkpoint)
     with pytest.raises(CheckpointError, match="multiples of 16"):
@@ -147,9 +141,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_checkpoint: Path) 
         TokenizerPlan.from_recipe({"plan": 3})
 
 
-def test_each_cell_counts_once_and_padding_not_at_all(
-    tokenizer: reconstruction.Tokenizer,
-) -> None:
+def test_each_cell_counts_once_and_padding_not_at_all(tokenizer):
     tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
     array = np.zeros((1, 16, 327), dtype=np.float32)
     array[:, :, 96:128] = 100  # two of twenty cells, which two of the windows see
@@ -160,7 +152,7 @@ def test_each_cell_counts_once_and_padding_not_at_all(
     assert use.shares.sum() == pytest.approx(1)
 
 
-def test_a_tokenizer_with_a_scale_says_how_familiar_an_image_is(tmp_path: Path) -> None:
+def test_a_tokenizer_with_a_scale_says_how_familiar_an_image_is(tmp_path):
     path = save_tokenizer(tmp_path / "t.safetensors", reference=reference())
     loaded = load_tokenizer(path, "cpu")
     answer = loaded.reconstruct(scan((20, 48, 64), (2.0, 1.0, 1.0)))
@@ -177,9 +169,7 @@ def test_a_tokenizer_with_a_scale_says_how_familiar_an_image_is(tmp_path: Path) 
     assert tiny.sentence.startswith("The image is too small")
 
 
-def test_images_that_hold_nothing_are_refused_in_one_line(
-    tokenizer: reconstruction.Tokenizer,
-) -> None:
+def test_images_that_hold_nothing_are_refused_in_one_line(tokenizer):
     with pytest.raises(VolumeError, match=r"same value \(7\)"):
         tokenizer.reconstruct(Volume(np.full((4, 20, 20), 7, dtype=np.int16)))
     array = np.zeros((4, 20, 20), dtype=np.float32)
@@ -188,7 +178,7 @@ def test_images_that_hold_nothing_are_refused_in_one_line(
         tokenizer.reconstruct(Volume(array))
 
 
-def test_a_mask_is_seen_in_black_and_white(tokenizer: reconstruction.Tokenizer) -> None:
+def test_a_mask_is_seen_in_black_and_white(tokenizer):
     tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
     mask = np.zeros((8, 40, 40), dtype=np.uint8)
     mask[2:6, 10:30, 10:30] = 1  # all values above the smallest are alike

@@ -36,7 +36,7 @@ def question(path: Path, series: str | None = None) -> AmbiguousSeriesError:
     return caught.value
 
 
-def test_two_series_are_a_question(tmp_path: Path) -> None:
+def test_two_series_are_a_question(tmp_path):
     study = tmp_path / "study"
     write_stack(study / "a", along_normal(4), series="1.2.3")
     more = {"Modality": "MR", "SeriesDescription": "T2\nTSE"}
@@ -55,7 +55,7 @@ def test_two_series_are_a_question(tmp_path: Path) -> None:
     assert len(caught.value.series) == 30
 
 
-def test_results_other_files_and_second_copies_are_passed_over(tmp_path: Path) -> None:
+def test_results_other_files_and_second_copies_are_passed_over(tmp_path):
     scan = tmp_path / "disc" / "deep" / "er"
     hu = write_stack(scan, along_normal(4))
     for file in list(scan.iterdir()):
@@ -81,14 +81,14 @@ def test_results_other_files_and_second_copies_are_passed_over(tmp_path: Path) -
     refused(tmp_path / "disc" / "DICOMDIR", "No DICOM image found")
 
 
-def test_segmentation_alone_is_no_scan(tmp_path: Path) -> None:
+def test_segmentation_alone_is_no_scan(tmp_path):
     ds = dicom_slice(np.zeros((6, 7), np.uint8), None, SOPClassUID=SEGMENTATION)
     ds.save_as(tmp_path / "seg.dcm", enforce_file_format=True)
     for path in (tmp_path / "seg.dcm", tmp_path):
         refused(path, "only segmentation")
 
 
-def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:
+def test_echoes_are_a_question_that_names_the_echo_time(tmp_path):
     first = write_stack(tmp_path / "mr", along_normal(4), prefix="a", EchoTime=20)
     write_stack(tmp_path / "mr", along_normal(4), prefix="b", EchoTime=80, intercept=0.0)
     error = question(tmp_path / "mr")
@@ -105,13 +105,13 @@ def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:
     question(tmp_path / "mr", series="1.2.3#7")
 
 
-def test_unequal_repetition_is_refused_with_a_position(tmp_path: Path) -> None:
+def test_unequal_repetition_is_refused_with_a_position(tmp_path):
     write_stack(tmp_path / "ct", along_normal(4), prefix="a")
     write_stack(tmp_path / "ct", along_normal(2), prefix="b")
     refused(tmp_path / "ct", r"1 to 2 images per slice .* LPS")
 
 
-def test_orientations_in_one_series_are_a_question(tmp_path: Path) -> None:
+def test_orientations_in_one_series_are_a_question(tmp_path):
     write_stack(tmp_path / "mr", along_normal(3), prefix="a")
     sagittal = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
     write_stack(
@@ -124,7 +124,7 @@ def test_orientations_in_one_series_are_a_question(tmp_path: Path) -> None:
     }
 
 
-def test_views_of_an_x_ray_are_a_question(tmp_path: Path) -> None:
+def test_views_of_an_x_ray_are_a_question(tmp_path):
     for k in range(2):
         ds = dicom_slice(np.full((4, 6), k, np.uint16), None, number=k + 1, intercept=0.0)
         ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
@@ -132,9 +132,7 @@ def test_views_of_an_x_ray_are_a_question(tmp_path: Path) -> None:
     assert Volume.read(tmp_path, series="1.2.3#2").array.max() == 1
 
 
-def test_different_slices_of_one_identifier_are_all_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_slices_of_one_identifier_are_all_read(tmp_path, caplog, monkeypatch):
     """As programs leave them that give every object the same UID."""
     hu = write_stack(tmp_path / "ct", along_normal(5), SOPInstanceUID="1.2.3.4")
     for file in list((tmp_path / "ct").iterdir())[:2]:  # true copies are still none of them
@@ -151,7 +149,7 @@ def test_different_slices_of_one_identifier_are_all_read(
         write_dicom_seg(Segmentation(volume, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
 
 
-def test_a_series_of_two_patients_is_refused(tmp_path: Path) -> None:
+def test_a_series_of_two_patients_is_refused(tmp_path):
     """As after editing some headers and keeping their identifiers."""
     hu = write_stack(tmp_path, along_normal(5), PatientID="secret-1")
     for patient in ("secret-2", "anonymous", "Secret-1 ", ""):
@@ -211,13 +209,11 @@ def assert_stacks(folder: Path, expected: list[npt.NDArray[np.int16]]) -> None:
         lambda phase, k: {"InstanceNumber": k * 3 + phase + 1},
     ],
 )
-def test_phases_are_kept_apart_by_their_time(
-    tmp_path: Path, more: Callable[[int, int], dict[str, Any]]
-) -> None:
+def test_phases_are_kept_apart_by_their_time(tmp_path, more):
     assert_stacks(tmp_path / "s", phases(tmp_path / "s", 3, more))
 
 
-def test_echoes_of_each_phase_are_kept_apart(tmp_path: Path) -> None:
+def test_echoes_of_each_phase_are_kept_apart(tmp_path):
     """Two things differ, and no single one tells all images of a position apart."""
     expected = phases(
         tmp_path / "s",
@@ -244,8 +240,6 @@ def test_echoes_of_each_phase_are_kept_apart(tmp_path: Path) -> None:
         lambda phase, k: {"AcquisitionTime": f"12000{phase}"} if phase + k else {},
     ],
 )
-def test_phases_of_which_the_order_is_unknown_are_refused(
-    tmp_path: Path, more: Callable[[int, int], dict[str, Any]]
-) -> None:
+def test_phases_of_which_the_order_is_unknown_are_refused(tmp_path, more):
     phases(tmp_path / "s", 3, more)
     refused(tmp_path / "s", "does not state which belong together")

@@ -73,7 +73,7 @@ def assert_as_itk(volume: Volume, path: Path) -> None:
         {"SpacingBetweenSlices": 0.3, "FrameIncrementPointer": 0x00180050},
     ],
 )
-def test_frames_of_a_ct_at_one_position_are_slices(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_frames_of_a_ct_at_one_position_are_slices(tmp_path, more):
     path = frames_file(tmp_path / "a.dcm", SliceThickness=0.3, **more)
     volume = Volume.read(path)
     assert volume.spacing_mm == pytest.approx((0.3, 0.9, 0.7))
@@ -82,9 +82,7 @@ def test_frames_of_a_ct_at_one_position_are_slices(tmp_path: Path, more: dict[st
 
 
 @pytest.mark.parametrize("spacing", [4.5, -4.5])
-def test_reconstruction_of_nuclear_medicine_is_where_its_detector_says(
-    tmp_path: Path, spacing: float
-) -> None:
+def test_reconstruction_of_nuclear_medicine_is_where_its_detector_says(tmp_path, spacing):
     path = spect(tmp_path / "nm.dcm", spacing)
     volume = Volume.read(path)
     assert volume.spacing_mm == pytest.approx((4.5, 0.9, 0.7))
@@ -97,7 +95,7 @@ def test_reconstruction_of_nuclear_medicine_is_where_its_detector_says(
     assert_as_itk(Volume.read(path), path)
 
 
-def test_gates_of_nuclear_medicine_are_a_question(tmp_path: Path) -> None:
+def test_gates_of_nuclear_medicine_are_a_question(tmp_path):
     frames = np.concatenate([FRAMES, FRAMES + 500])
     path = spect(tmp_path / "nm.dcm", 4.5)
     ds = dcmread(path)
@@ -115,7 +113,7 @@ def test_gates_of_nuclear_medicine_are_a_question(tmp_path: Path) -> None:
     assert source_frames_of(tmp_path / "s.dcm") == [7, 8]
 
 
-def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path: Path) -> None:
+def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path):
     path = frames_file(tmp_path / "a.dcm", FrameIncrementPointer=0x00181063, FrameTime=40)
     volume = Volume.read(path)
     np.testing.assert_array_equal(volume.array[:, 0], FRAMES.astype(int) - 1024)
@@ -126,13 +124,11 @@ def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"Modality": "XA", "SliceThickness": 2}])
-def test_frames_of_which_nothing_is_known_are_refused(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_frames_of_which_nothing_is_known_are_refused(tmp_path, more):
     refused(frames_file(tmp_path / "a.dcm", **more), "does not state whether they are slices")
 
 
-def test_slices_without_a_place_are_a_volume_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slices_without_a_place_are_a_volume_with_a_warning(tmp_path, caplog):
     path = frames_file(
         tmp_path / "a.dcm", position=None, FrameIncrementPointer=0x00180050, SliceThickness=0.3
     )
@@ -141,7 +137,7 @@ def test_slices_without_a_place_are_a_volume_with_a_warning(
     assert "does not state the position and orientation" in caplog.text
 
 
-def test_segmentation_of_an_older_multi_frame_file_names_its_frames(tmp_path: Path) -> None:
+def test_segmentation_of_an_older_multi_frame_file_names_its_frames(tmp_path):
     import highdicom
 
     path = frames_file(
@@ -209,7 +205,7 @@ def mosaic_file(
 
 
 @pytest.mark.parametrize("side", [1.0, -1.0])
-def test_tiles_of_a_mosaic_are_slices(tmp_path: Path, side: float) -> None:
+def test_tiles_of_a_mosaic_are_slices(tmp_path, side):
     tiles = (np.arange(7 * 42).reshape(7, 6, 7) + 5).astype(np.uint16)
     volume = Volume.read(mosaic_file(tmp_path / "m.dcm", tiles, side))
     assert volume.shape == tiles.shape
@@ -220,7 +216,7 @@ def test_tiles_of_a_mosaic_are_slices(tmp_path: Path, side: float) -> None:
     np.testing.assert_array_equal(volume.array[found[:, 0]], tiles)
 
 
-def test_mosaic_without_its_private_header_or_of_too_many_tiles_is_refused(tmp_path: Path) -> None:
+def test_mosaic_without_its_private_header_or_of_too_many_tiles_is_refused(tmp_path):
     tiles = np.ones((7, 6, 7), np.uint16)
     for count in (400, 100_000):
         path = mosaic_file(tmp_path / "m.dcm", tiles, announced=count)
@@ -231,9 +227,7 @@ def test_mosaic_without_its_private_header_or_of_too_many_tiles_is_refused(tmp_p
     refused(path, "Siemens mosaic")
 
 
-def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(tmp_path, monkeypatch):
     monkeypatch.setattr(slices, "replace", None)  # it makes a slice of each frame
     path = frames_file(tmp_path / "a.dcm", SliceThickness=2.0)
     ds = dcmread(path)
@@ -246,7 +240,7 @@ def test_file_of_more_frames_than_it_holds_is_refused_before_they_are_listed(
     refused(path, "states 50001 frames, far more .* damaged")
 
 
-def test_mosaic_is_no_source_of_a_segmentation(tmp_path: Path) -> None:
+def test_mosaic_is_no_source_of_a_segmentation(tmp_path):
     volume = Volume.read(mosaic_file(tmp_path / "m.dcm", np.ones((7, 6, 7), np.uint16)))
     segment = concept_for("liver").segment("Liver", np.ones(volume.shape, dtype=bool))
     with pytest.raises(ExportError, match="tiles of one picture"):

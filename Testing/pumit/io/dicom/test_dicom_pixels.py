@@ -42,7 +42,7 @@ def read_both(tmp_path: Path, ds: Dataset) -> tuple[Volume, Volume]:
 
 
 @pytest.mark.parametrize("syntax", ["plain", "RLE", "deflated", "JPEG"])
-def test_only_the_wanted_frame_of_a_film_is_decoded(tmp_path: Path, syntax: str) -> None:
+def test_only_the_wanted_frame_of_a_film_is_decoded(tmp_path, syntax):
     frames = np.zeros((40, 120, 161, 3), dtype=np.uint8)
     frames[:, 2:50, 3:70, 1] = np.arange(40)[:, None, None]
     ds = dicom_slice(frames[0], None, intercept=0, NumberOfFrames=40, Modality="US")
@@ -87,7 +87,7 @@ def table() -> Dataset:
         {"BitsStored": 12, "HighBit": 11},
     ],
 )
-def test_lossless_jpeg_means_the_same_intensities(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_lossless_jpeg_means_the_same_intensities(tmp_path, more):
     ds = dicom_slice(RAMP, None, Modality="DX", **more)
     if "ModalityLUTSequence" in more:
         del ds.RescaleSlope, ds.RescaleIntercept
@@ -119,9 +119,7 @@ def image(pixels: np.ndarray, **more: Any) -> Dataset:
         (np.int16, {}),
     ],
 )
-def test_image_whose_largest_value_is_black_is_inverted_as_by_itk(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, dtype: type[Any], more: dict[str, Any]
-) -> None:
+def test_image_whose_largest_value_is_black_is_inverted_as_by_itk(tmp_path, caplog, dtype, more):
     pixels = (RAMP % 120).astype(dtype) - (60 if dtype is np.int16 else 0)
     ds = image(pixels.astype(dtype), **more)
     ds.save_as(tmp_path / "plain.dcm", enforce_file_format=True)
@@ -133,9 +131,7 @@ def test_image_whose_largest_value_is_black_is_inverted_as_by_itk(
     assert caplog.text.count("intensities are inverted") == len(read)
 
 
-def test_each_slice_of_a_series_is_inverted_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_slice_of_a_series_is_inverted_with_one_warning(tmp_path, caplog):
     dark = {"Modality": "MR", "PhotometricInterpretation": "MONOCHROME1"}
     stored = write_stack(tmp_path / "mr", along_normal(4), intercept=0.0, **dark) + 1024
     np.testing.assert_array_equal(Volume.read(tmp_path / "mr").array, 65535 - stored.astype(int))
@@ -151,18 +147,14 @@ def test_each_slice_of_a_series_is_inverted_with_one_warning(
         {"RescaleType": "OD"},
     ],
 )
-def test_intensities_with_a_unit_are_not_inverted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
-) -> None:
+def test_intensities_with_a_unit_are_not_inverted(tmp_path, caplog, more):
     plain, jpeg = read_both(tmp_path, image(RAMP, intercept=-1024.0, **more))
     np.testing.assert_array_equal(plain.array[0], RAMP.astype(int) - 1024)
     np.testing.assert_array_equal(jpeg.array, plain.array)
     assert caplog.text.count("while Slicer inverts them") == 2
 
 
-def test_floating_point_pixels_are_not_inverted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_floating_point_pixels_are_not_inverted(tmp_path, caplog):
     ds = image(RAMP, BitsAllocated=32, SOPClassUID=ParametricMapStorage)
     del ds.PixelData, ds.BitsStored, ds.HighBit, ds.PixelRepresentation
     ds.FloatPixelData = RAMP.astype("<f4").tobytes()
@@ -171,7 +163,7 @@ def test_floating_point_pixels_are_not_inverted(
     assert "MONOCHROME1" not in caplog.text
 
 
-def test_each_frame_has_its_own_slope_in_lossless_jpeg_too(tmp_path: Path) -> None:
+def test_each_frame_has_its_own_slope_in_lossless_jpeg_too(tmp_path):
     places = [np.array([0.0, 0, 3 * k]) for k in range(3)]
     slopes = [0.5, 1.0, 2.0]
     stored = write_enhanced(tmp_path / "e.dcm", places, slopes=slopes)
@@ -183,9 +175,7 @@ def test_each_frame_has_its_own_slope_in_lossless_jpeg_too(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("bits", "in_words"), [(8, False), (8, True), (16, True)])
 @pytest.mark.parametrize("is_big_endian", [False, True])
-def test_palette_has_the_same_colours_in_each_byte_order(
-    tmp_path: Path, bits: int, is_big_endian: bool, in_words: bool
-) -> None:
+def test_palette_has_the_same_colours_in_each_byte_order(tmp_path, bits, is_big_endian, in_words):
     """Tables of 8 bits are stored in bytes or in words."""
     index = np.arange(48, dtype=np.uint8).reshape(6, 8) * 5
     ds = dicom_slice(index, None, intercept=0.0, PhotometricInterpretation="PALETTE COLOR")
@@ -210,15 +200,13 @@ def test_palette_has_the_same_colours_in_each_byte_order(
         np.testing.assert_array_equal(found, values[index])
 
 
-def test_slope_that_nobody_filled_in_is_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slope_that_nobody_filled_in_is_one(tmp_path, caplog):
     hu = write_stack(tmp_path / "ct", along_normal(3), slope=0.0)
     np.testing.assert_array_equal(Volume.read(tmp_path / "ct").array, hu)
     assert caplog.text.count("slope of 0") == 1
 
 
-def test_deflated_frames_and_run_lengths_are_read(tmp_path: Path) -> None:
+def test_deflated_frames_and_run_lengths_are_read(tmp_path):
     for dtype in (np.uint8, np.int16):
         pixels = (RAMP % 200).astype(dtype) - dtype(3 if dtype is np.int16 else 0)
         packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
@@ -247,9 +235,7 @@ def test_deflated_frames_and_run_lengths_are_read(tmp_path: Path) -> None:
         ("DX", {}, ""),
     ],
 )
-def test_unit_of_intensities_is_the_one_that_dicom_states(
-    tmp_path: Path, modality: str, more: dict[str, Any], unit: str
-) -> None:
+def test_unit_of_intensities_is_the_one_that_dicom_states(tmp_path, modality, more, unit):
     place = None if modality == "DX" else (0.0, 0.0, 0.0)
     ds = dicom_slice(np.ones((4, 5), np.uint16), place, Modality=modality, **more)
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
@@ -259,9 +245,7 @@ def test_unit_of_intensities_is_the_one_that_dicom_states(
 
 
 @pytest.mark.parametrize("place", [None, (10.0, 20.0, 30.0)])
-def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(
-    tmp_path: Path, place: tuple[float, ...] | None
-) -> None:
+def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(tmp_path, place):
     frames = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
     more = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.3.1", "FrameIncrementPointer": 0x00181063}
     more |= {"intercept": 0, "NumberOfFrames": 3, "Modality": "US"}

@@ -58,7 +58,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, scan: Volume) -> Path:
     return write_seg(path, scan, pixels.astype(np.uint8), "BINARY", ["Liver", "Tumour"])
 
 
-def test_overlapping_segments_are_read_as_they_were_written(scan: Volume, both: Path) -> None:
+def test_overlapping_segments_are_read_as_they_were_written(scan, both):
     found = read_dicom_seg([both], scan)
     assert [s.name for s in found.segments] == ["Liver", "Tumour"]
     assert found.volume.channels == 2
@@ -69,7 +69,7 @@ def test_overlapping_segments_are_read_as_they_were_written(scan: Volume, both: 
     assert found.doubts == ()
 
 
-def test_label_maps_and_fractions_from_one_half_on_are_read(tmp_path: Path, scan: Volume) -> None:
+def test_label_maps_and_fractions_from_one_half_on_are_read(tmp_path, scan):
     labels = blobs()[0].astype(np.uint8)
     labels[blobs()[1]] = 2
     path = write_seg(tmp_path / "a.dcm", scan, labels, "LABELMAP", ["Liver", "Tumour"])
@@ -82,9 +82,7 @@ def test_label_maps_and_fractions_from_one_half_on_are_read(tmp_path: Path, scan
     assert np.array_equal(found.mask(found.segments[0]), np.rint(share * 255) >= 127.5)
 
 
-def test_part_of_the_scan_and_other_order_of_its_axes_are_followed(
-    tmp_path: Path, scan: Volume, liver: Path
-) -> None:
+def test_part_of_the_scan_and_other_order_of_its_axes_are_followed(tmp_path, scan, liver):
     """A conversion of the series may store it with other axes; the voxels are the same."""
     mask = blobs()[0]
     found = read_dicom_seg([liver], reordered(scan, scan.array))
@@ -99,7 +97,7 @@ def test_part_of_the_scan_and_other_order_of_its_axes_are_followed(
         read_dicom_seg([liver], finer)
 
 
-def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume, liver: Path) -> None:
+def test_damaged_object_is_one_line(tmp_path, scan, liver):
     path = tmp_path / "a.dcm"
     seg = dcmread(liver)
     seg.PixelData = seg.PixelData[: len(seg.PixelData) // 4 * 2]
@@ -113,7 +111,7 @@ def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume, liver: Path) -
         read_labels(path, scan)
 
 
-def test_segmentation_chooses_its_series_out_of_several(tmp_path: Path) -> None:
+def test_segmentation_chooses_its_series_out_of_several(tmp_path):
     first = a_series(tmp_path / "study" / "one")
     a_series(tmp_path / "study" / "two", seed=5)
     mask = blobs()[0].astype(np.uint8)
@@ -145,7 +143,7 @@ def picture_and_segment(folder: Path) -> tuple[Volume, Path, np.ndarray]:
     return volume, folder / "seg.dcm", mask
 
 
-def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Path) -> None:
+def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path):
     volume, path, mask = picture_and_segment(tmp_path / "a")
     by_highdicom = segread(path)
     assert np.array_equal(by_highdicom.pixel_array.astype(bool).reshape(mask.shape), mask)
@@ -160,9 +158,7 @@ def test_own_segmentation_of_a_picture_without_a_place_is_read_back(tmp_path: Pa
         read_labels(path, a_volume())
 
 
-def test_parts_of_a_concatenation_are_one_segmentation(
-    tmp_path: Path, scan: Volume, parts: list[Path]
-) -> None:
+def test_parts_of_a_concatenation_are_one_segmentation(tmp_path, scan, parts):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for part in parts:
             archive.write(part, part.name)
@@ -191,7 +187,7 @@ def rewrite(path: Path, **attributes: int | None) -> None:
     ds.save_as(path)
 
 
-def test_concatenation_without_its_count_may_be_incomplete(scan: Volume, parts: list[Path]) -> None:
+def test_concatenation_without_its_count_may_be_incomplete(scan, parts):
     for part in parts:
         rewrite(part, InConcatenationTotalNumber=None)
     parts[1].unlink()
@@ -202,9 +198,7 @@ def test_concatenation_without_its_count_may_be_incomplete(scan: Volume, parts: 
 
 
 @pytest.mark.parametrize("number", [None, 1])
-def test_parts_without_an_order_are_refused(
-    scan: Volume, parts: list[Path], number: int | None
-) -> None:
+def test_parts_without_an_order_are_refused(scan, parts, number):
     for part in parts:
         rewrite(part, InConcatenationNumber=number, InConcatenationTotalNumber=None)
     with pytest.raises(VolumeError, match="not numbered from 1"):
@@ -212,9 +206,7 @@ def test_parts_without_an_order_are_refused(
 
 
 @pytest.mark.parametrize("syntax", ["RLE", "deflated frames"])
-def test_packed_bits_are_read_in_each_compression(
-    tmp_path: Path, scan: Volume, both: Path, syntax: str
-) -> None:
+def test_packed_bits_are_read_in_each_compression(tmp_path, scan, both, syntax):
     path, seg = tmp_path / "a.dcm", dcmread(both)
     encoded = []
     for frame in _bits(seg, list(range(seg.NumberOfFrames))):

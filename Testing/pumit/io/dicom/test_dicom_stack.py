@@ -1,10 +1,6 @@
 """A DICOM series becomes HU on the patient's grid, or a sentence that says what is wrong."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +15,7 @@ SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
 
 
 @pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE, SAGITTAL])
-def test_slices_are_sorted_along_their_normal(
-    tmp_path: Path, orientation: tuple[float, ...]
-) -> None:
+def test_slices_are_sorted_along_their_normal(tmp_path, orientation):
     positions = along_normal(9, orientation=orientation)
     hu = write_stack(tmp_path / "ct", positions[::-1], orientation=orientation)[::-1]
     volume = Volume.read(tmp_path / "ct")
@@ -39,7 +33,7 @@ def test_slices_are_sorted_along_their_normal(
     np.testing.assert_allclose(places, positions, atol=1e-4)
 
 
-def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
+def test_every_slice_has_its_own_rescale(tmp_path):
     stored = np.full((4, 5), 100, np.uint16)
     for k, slope in enumerate((0.5, 2.0, 0.25)):
         ds = dicom_slice(stored, (0, 0, 3.0 * k), slope=slope, intercept=0.0, Modality="PT")
@@ -53,7 +47,7 @@ def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_thickness", [True, False])
-def test_slices_of_several_thicknesses_are_not_missing(tmp_path: Path, has_thickness: bool) -> None:
+def test_slices_of_several_thicknesses_are_not_missing(tmp_path, has_thickness):
     """As of a head: thin ones at the base of the skull, thick ones above."""
     offset = 0.0
     thicknesses = [2.5] * 12 + [5.0] * 5
@@ -68,7 +62,7 @@ def test_slices_of_several_thicknesses_are_not_missing(tmp_path: Path, has_thick
         refused(tmp_path, "missing")
 
 
-def test_rounded_positions_are_taken_as_even(tmp_path: Path) -> None:
+def test_rounded_positions_are_taken_as_even(tmp_path):
     positions = [(0.0, 0.0, round(0.625 * k, 1)) for k in range(20)]
     hu = write_stack(tmp_path / "ct", positions)
     volume = Volume.read(tmp_path / "ct")
@@ -76,7 +70,7 @@ def test_rounded_positions_are_taken_as_even(tmp_path: Path) -> None:
     assert volume.spacing_mm[0] == pytest.approx(0.625, abs=0.01)
 
 
-def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
+def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path):
     heights = np.array([0, 2.0, 4.0, 6.6, 9.2, 11.8, 13.8, 15.8])
     stored = [np.full((4, 5), round(1000 + 10 * z), np.uint16) for z in heights]
     for k, (pixels, z) in enumerate(zip(stored, heights, strict=True)):
@@ -90,7 +84,7 @@ def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
     np.testing.assert_allclose(volume.array[:, 0, 0], 10 * world - 24, atol=0.51)
 
 
-def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
+def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path):
     tilt = 0.8  # mm along H per slice
     positions = [(0.0, tilt * k, 2.5 * k) for k in range(10)]
     for k, position in enumerate(positions):
@@ -108,7 +102,7 @@ def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
         assert volume.array[d, h, w] == 3000 - 1024
 
 
-def test_single_slice_or_file_is_planar_with_its_own_position(tmp_path: Path) -> None:
+def test_single_slice_or_file_is_planar_with_its_own_position(tmp_path):
     write_stack(tmp_path / "ct", [(1.0, 2.0, 3.0)], orientation=SAGITTAL)
     write_stack(tmp_path / "ct5", along_normal(5))
     volume = Volume.read(tmp_path / "ct")
@@ -124,9 +118,7 @@ def test_single_slice_or_file_is_planar_with_its_own_position(tmp_path: Path) ->
     ("more", "spacing"),
     [({"ImagerPixelSpacing": [0.2, 0.1]}, (0.2, 0.1)), ({}, (1.0, 1.0))],
 )
-def test_x_ray_has_the_pixel_size_it_states(
-    tmp_path: Path, more: dict[str, object], spacing: tuple[float, float]
-) -> None:
+def test_x_ray_has_the_pixel_size_it_states(tmp_path, more, spacing):
     dx = "1.2.840.10008.5.1.4.1.1.1.1"
     pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
     ds = dicom_slice(
@@ -138,7 +130,7 @@ def test_x_ray_has_the_pixel_size_it_states(
     np.testing.assert_array_equal(volume.array[0], pixels)
 
 
-def test_colour_slices_become_three_channels(tmp_path: Path) -> None:
+def test_colour_slices_become_three_channels(tmp_path):
     pixels = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
     for k in range(3):
         ds = dicom_slice(pixels, (0, 0, k), intercept=0.0)
@@ -156,9 +148,7 @@ def test_colour_slices_become_three_channels(tmp_path: Path) -> None:
     ],
     ids=["preamble", "transfer syntax"],
 )
-def test_file_without_its_beginning_is_read(
-    tmp_path: Path, change: Callable[[bytes], bytes]
-) -> None:
+def test_file_without_its_beginning_is_read(tmp_path, change):
     hu = write_stack(tmp_path / "ct", along_normal(3))
     for file in list((tmp_path / "ct").iterdir()):
         file.write_bytes(change(file.read_bytes()))
@@ -176,18 +166,18 @@ def test_file_without_its_beginning_is_read(
         ({"ImagePositionPatient": [1, 2]}, "ImagePositionPatient must be 3 numbers"),
     ],
 )
-def test_unusable_geometry_is_refused(tmp_path: Path, more: dict[str, object], reason: str) -> None:
+def test_unusable_geometry_is_refused(tmp_path, more, reason):
     write_stack(tmp_path / "ct", along_normal(3), **more)
     refused(tmp_path / "ct", reason)
 
 
-def test_pixel_spacing_that_differs_is_refused(tmp_path: Path) -> None:
+def test_pixel_spacing_that_differs_is_refused(tmp_path):
     write_stack(tmp_path / "ct", along_normal(3))
     write_stack(tmp_path / "ct", along_normal(6)[3:], prefix="b", pixel_spacing=(0.5, 0.5))
     refused(tmp_path / "ct", "PixelSpacing differs")
 
 
-def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
+def test_compression_that_nothing_decodes_is_named(tmp_path):
     ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0))
     ds.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.201"
     ds.PixelData = encapsulate([b"\xff\x4f\xff\x51" + bytes(40)])
@@ -216,22 +206,20 @@ def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_places_that_are_no_stack_are_named(
-    tmp_path: Path, positions: list[tuple[float, ...]], reason: str
-) -> None:
+def test_places_that_are_no_stack_are_named(tmp_path, positions, reason):
     write_stack(tmp_path / "ct", positions)
     refused(tmp_path / "ct", reason)
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
-def test_truncated_slice_is_refused(tmp_path: Path, part: float) -> None:
+def test_truncated_slice_is_refused(tmp_path, part):
     write_stack(tmp_path / "ct", along_normal(5))
     file = sorted((tmp_path / "ct").iterdir())[2]
     file.write_bytes(file.read_bytes()[: int(part * file.stat().st_size)])
     refused(tmp_path / "ct", "damaged|no pixel data|missing|mixes|must be|No DICOM|differ")
 
 
-def test_pixels_of_another_size_than_promised_are_refused(tmp_path: Path) -> None:
+def test_pixels_of_another_size_than_promised_are_refused(tmp_path):
     ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0), Rows=60)
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
     refused(tmp_path / "a.dcm", "damaged")

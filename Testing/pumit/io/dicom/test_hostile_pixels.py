@@ -84,7 +84,7 @@ def encoded(syntax: str) -> bytes:
     return next(generate_frames(ds.PixelData, number_of_frames=1))
 
 
-def test_hostile_pixels_are_one_sentence_and_little_memory(tmp_path: Path) -> None:
+def test_hostile_pixels_are_one_sentence_and_little_memory(tmp_path):
     """Files of a kilobyte ended the program, or took gigabytes."""
     huge = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
     paths = []
@@ -118,9 +118,7 @@ def test_hostile_pixels_are_one_sentence_and_little_memory(tmp_path: Path) -> No
         (encoded(JPEGLSLossless), JPEGLSLossless, BYTES),
     ],
 )
-def test_size_of_compressed_pixels_is_that_of_the_header(
-    tmp_path: Path, frame: bytes, syntax: str, pixels: Array
-) -> None:
+def test_size_of_compressed_pixels_is_that_of_the_header(tmp_path, frame, syntax, pixels):
     refused(saved(tmp_path, frame, syntax, pixels), r"states .* compressed pixels are .* damaged")
 
 
@@ -139,13 +137,13 @@ def test_size_of_compressed_pixels_is_that_of_the_header(
     ],
 )
 def test_damaged_beginnings_are_refused_before_they_are_decoded(
-    tmp_path: Path, frame: bytes, syntax: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, frame, syntax, monkeypatch
+):
     monkeypatch.setattr(GdcmProcess, "start", None)
     refused(saved(tmp_path, frame, syntax), r"cannot be decoded here, or they are damaged")
 
 
-def test_packed_bits_take_an_eighth_of_a_byte() -> None:
+def test_packed_bits_take_an_eighth_of_a_byte():
     ds = Dataset()
     ds.file_meta = FileMetaDataset()
     ds.file_meta.TransferSyntaxUID = RLELossless
@@ -157,7 +155,7 @@ def test_packed_bits_take_an_eighth_of_a_byte() -> None:
     assert check_frame(ds, struct.pack("<16I", 1, 64, *[0] * 14) + body)
 
 
-def test_series_that_announces_far_more_than_its_files_hold_is_refused(tmp_path: Path) -> None:
+def test_series_that_announces_far_more_than_its_files_hold_is_refused(tmp_path):
     for k, position in enumerate(along_normal(3)):
         ds = dicom_slice(RAMP, position, number=k + 1, Rows=9000, Columns=9000)
         compressed(ds, [jpeg_2000()], JPEG2000Lossless)
@@ -165,7 +163,7 @@ def test_series_that_announces_far_more_than_its_files_hold_is_refused(tmp_path:
     refused(tmp_path, r"series states 0.5 GiB .* damaged")
 
 
-def test_deflated_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deflated_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SUSPICIOUS_BYTES", 1 << 20)
     ds = dicom_slice(RAMP, None)
     ds.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
@@ -179,7 +177,7 @@ def test_deflated_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refused(tmp_path / "b.dcm", r"deflated DICOM file unpacks to more than .* damaged")
 
 
-def test_what_follows_a_deflated_object_is_not_unpacked(tmp_path: Path) -> None:
+def test_what_follows_a_deflated_object_is_not_unpacked(tmp_path):
     ds = dicom_slice(RAMP, None)
     ds.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
@@ -213,13 +211,13 @@ def test_what_follows_a_deflated_object_is_not_unpacked(tmp_path: Path) -> None:
         (encoded(JPEGLSLossless)[:100] + b"\0", False),
     ],
 )
-def test_what_no_scanner_would_write_is_decoded_apart(frame: bytes, is_ordinary: bool) -> None:
+def test_what_no_scanner_would_write_is_decoded_apart(frame, is_ordinary):
     found = read_codestream(frame)
     assert (found.rows, found.columns) == RAMP.shape
     assert found.is_ordinary == is_ordinary
 
 
-def test_what_is_decoded_apart_has_the_same_pixels(tmp_path: Path) -> None:
+def test_what_is_decoded_apart_has_the_same_pixels(tmp_path):
     frame = jpeg_2000(codeblock_size=(4, 4), irreversible=False)
     np.testing.assert_array_equal(
         Volume.read(saved(tmp_path, frame, JPEG2000Lossless)).array[0], RAMP
@@ -231,7 +229,7 @@ def submitted(folder: Path, frame: bytes, syntax: str, process: GdcmProcess) -> 
     return process
 
 
-def test_fault_of_the_decoder_ends_its_process_only(tmp_path: Path) -> None:
+def test_fault_of_the_decoder_ends_its_process_only(tmp_path):
     huge = jpeg_2000().replace(SIZE, struct.pack(">2I", 60_000, 60_000))
     for frame, syntax, message in (
         (bytes(128), RLELossless, r"RLE Lossless.* crashed the decoder"),
@@ -246,7 +244,7 @@ def test_fault_of_the_decoder_ends_its_process_only(tmp_path: Path) -> None:
         submitted(tmp_path, bytes(128), JPEGLosslessSV1, process)
 
 
-def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path: Path) -> None:
+def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path):
     with GdcmProcess([sys.executable, "-c", ""]) as process:
         process.start()
         child, folder = process._process, process._folder
@@ -258,9 +256,7 @@ def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path: Path) ->
     assert not Path(folder.name).exists()
 
 
-def test_decoder_loads_no_module_from_the_folder_of_the_scan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoder_loads_no_module_from_the_folder_of_the_scan(tmp_path, monkeypatch):
     frame = jpeg_lossless(RAMP, tmp_path)
     (tmp_path / "SimpleITK.py").write_text("raise SystemExit", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -269,7 +265,7 @@ def test_decoder_loads_no_module_from_the_folder_of_the_scan(
     assert array.shape == (1, *RAMP.shape)
 
 
-def test_small_files_wait_in_no_longer_line_than_a_pipe_holds(tmp_path: Path) -> None:
+def test_small_files_wait_in_no_longer_line_than_a_pipe_holds(tmp_path):
     """A pipe of 4 KiB, as on Windows, takes a line of some 300 bytes for each."""
     with GdcmProcess([sys.executable, "-c", "input(); input()"]) as process:
         while not process.is_full and len(process._jobs) < 20:
@@ -299,8 +295,8 @@ HOLDS, OWN_PID = "held = b'x' * (1 << 28)", '{\\"pid\\": " + str(os.getpid()) + 
     ],
 )
 def test_decoder_is_watched_and_ended_on_every_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: str, is_launched: bool, message: str
-) -> None:
+    tmp_path, monkeypatch, takes, is_launched, message
+):
     """Where the system does not limit it, as on Windows."""
     monkeypatch.setattr(gdcm_process, "_OWN_SECONDS", 0.3)
     monkeypatch.setattr(gdcm_process, "_PATIENCE", 1000)
@@ -318,7 +314,7 @@ def test_decoder_is_watched_and_ended_on_every_system(
     assert not psutil.pid_exists(decoder.pid)
 
 
-def test_another_simpleitk_decodes_by_its_documented_classes(tmp_path: Path) -> None:
+def test_another_simpleitk_decodes_by_its_documented_classes(tmp_path):
     """Its extension is found by a name, and has functions, that it does not promise."""
     values = np.stack([RAMP, RAMP + 1])
     frames = [jpeg_lossless(RAMP, tmp_path), jpeg_lossless(RAMP + 1, tmp_path)]
@@ -332,9 +328,7 @@ def test_another_simpleitk_decodes_by_its_documented_classes(tmp_path: Path) -> 
             np.testing.assert_array_equal(process.result(), values)
 
 
-def test_one_process_decodes_a_whole_series(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_process_decodes_a_whole_series(tmp_path, monkeypatch):
     begun = []
     popen = subprocess.Popen
     monkeypatch.setattr(

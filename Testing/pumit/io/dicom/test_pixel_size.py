@@ -64,12 +64,7 @@ def in_plane(volume: Volume) -> tuple[float, float]:
         ([], (1.0, 1.0)),
     ],
 )
-def test_ultrasound_has_the_pixel_size_of_its_regions(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    regions: list[Dataset],
-    size_mm: tuple[float, float],
-) -> None:
+def test_ultrasound_has_the_pixel_size_of_its_regions(tmp_path, caplog, regions, size_mm):
     for kind, more in ((ULTRASOUND, {}), (CINE, {"NumberOfFrames": 3})):
         caplog.clear()
         more |= {"Modality": "US", "SequenceOfUltrasoundRegions": regions}
@@ -95,13 +90,7 @@ def test_ultrasound_has_the_pixel_size_of_its_regions(
         ({"RadiationMachineSAD": 1000, "RTImageSID": 0}, (0.4, 0.3), False),
     ],
 )
-def test_radiotherapy_image_is_measured_at_the_isocentre(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    more: dict[str, Any],
-    size_mm: tuple[float, float],
-    is_said: bool,
-) -> None:
+def test_radiotherapy_image_is_measured_at_the_isocentre(tmp_path, caplog, more, size_mm, is_said):
     path = written(
         tmp_path / "a.dcm",
         RADIOTHERAPY,
@@ -134,9 +123,7 @@ KINDS = (
         {"pixel_spacing": (0.4, 0.3), "NominalScannedPixelSpacing": [0.6, 0.5]},
     ],
 )
-def test_a_size_is_said_to_differ_from_slicers_where_it_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, stated: dict[str, Any]
-) -> None:
+def test_a_size_is_said_to_differ_from_slicers_where_it_does(tmp_path, caplog, stated):
     for kind in KINDS:
         caplog.clear()
         path = written(tmp_path / "a.dcm", kind, **stated)
@@ -146,6 +133,6 @@ def test_a_size_is_said_to_differ_from_slicers_where_it_does(
         assert not differs or f"but Slicer takes {down:g} x {right:g} mm" in caplog.text
 
 
-def test_size_that_is_no_length_is_refused(tmp_path: Path) -> None:
+def test_size_that_is_no_length_is_refused(tmp_path):
     path = written(tmp_path / "a.dcm", RADIOTHERAPY, ImagePlanePixelSpacing=[0.0, 1.0])
     refused(path, "ImagePlanePixelSpacing must be positive")

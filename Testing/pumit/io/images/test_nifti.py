@@ -50,7 +50,7 @@ def sheared(sform: np.ndarray, qform_code: int, sform_code: int) -> bytearray:
     return patched(QFORM_CODE, "2h", qform_code, sform_code, data=data)
 
 
-def test_slope_and_intercept_are_applied_as_itk_does(tmp_path: Path) -> None:
+def test_slope_and_intercept_are_applied_as_itk_does(tmp_path):
     for array in (pattern(), pattern().astype(np.int32), pattern().astype(np.float64)):
         (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0.1, -1024, data=nifti(array)))
         expected = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii")))
@@ -58,7 +58,7 @@ def test_slope_and_intercept_are_applied_as_itk_does(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path, patched(SLOPE, "2f", 0, 50)).array, pattern())
 
 
-def test_big_endian_file_reads_the_same(tmp_path: Path) -> None:
+def test_big_endian_file_reads_the_same(tmp_path):
     little = nifti(direction=rotation(10, 20, 30))
     big = bytearray(len(little))
     fields = "i10s18sihcc8h3fh3h8f3fhcc4f2i80s24s2h6f12f16s4s4s"
@@ -72,7 +72,7 @@ def test_big_endian_file_reads_the_same(tmp_path: Path) -> None:
     assert a.origin_lps == b.origin_lps
 
 
-def test_version_2_file_reads_the_same(tmp_path: Path) -> None:
+def test_version_2_file_reads_the_same(tmp_path):
     one = nifti(direction=rotation(10, 20, 30))
 
     def old(form: str, offset: int) -> tuple[Any, ...]:
@@ -90,21 +90,19 @@ def test_version_2_file_reads_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(a.index_to_world((4, 5, 6)), b.index_to_world((4, 5, 6)), atol=1e-5)
 
 
-def test_data_behind_header_extensions_is_found(tmp_path: Path) -> None:
+def test_data_behind_header_extensions_is_found(tmp_path):
     plain = nifti()
     moved = patched(VOX_OFFSET, "f", 512, data=bytearray(plain[:352]))
     np.testing.assert_array_equal(read(tmp_path, moved + bytes(160) + plain[352:]).array, pattern())
 
 
-def test_microns_become_millimetres(tmp_path: Path) -> None:
+def test_microns_become_millimetres(tmp_path):
     data = patched(UNITS, "B", 3, data=nifti(spacing=(700.0, 900.0, 2500.0)))
     assert read(tmp_path, data).spacing_mm == pytest.approx((2.5, 0.9, 0.7))
 
 
 @pytest.mark.parametrize("sform_code", [1, 4])
-def test_two_voxel_sizes_in_a_header_are_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, sform_code: int
-) -> None:
+def test_two_voxel_sizes_in_a_header_are_said(tmp_path, caplog, sform_code):
     read(tmp_path, nifti())
     assert not caplog.text
     data = patched(PIXDIM + 4, "3f", 1.0, 1.0, 1.0)
@@ -114,7 +112,7 @@ def test_two_voxel_sizes_in_a_header_are_said(
     assert ("1 x 1 x 1 mm (used) and 0.7 x 0.9 x 2.5 mm" in caplog.text) == (sform_code == 1)
 
 
-def test_an_sform_of_zeros_states_no_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_sform_of_zeros_states_no_size(tmp_path, caplog):
     data = patched(SROW, "12f", *[0.0] * 12)
     volume = read(tmp_path, patched(QFORM_CODE, "2h", 1, 1, data=data))
     assert volume.spacing_mm == read(tmp_path, nifti()).spacing_mm
@@ -122,9 +120,7 @@ def test_an_sform_of_zeros_states_no_size(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
-def test_sheared_sform_is_followed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, qform_code: int, sform_code: int
-) -> None:
+def test_sheared_sform_is_followed(tmp_path, caplog, qform_code, sform_code):
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
     tilt = np.tan(np.radians(15)) * 2.5
     sform = np.array([[0.7, 0, 0, 10], [0, 0.9, tilt, 20], [0, 0, 2.5, 30]])
@@ -145,9 +141,7 @@ def test_sheared_sform_is_followed(
         assert volume.array[d, h, w] == 100 * k
 
 
-def test_voxels_that_are_no_number_do_not_spread_where_a_sheared_grid_is_interpolated(
-    tmp_path: Path,
-) -> None:
+def test_voxels_that_are_no_number_do_not_spread_where_a_sheared_grid_is_interpolated(tmp_path):
     sform = np.array([[0.7, 0, 0, 10], [0, 0.9, 0.67, 20], [0, 0, 2.5, 30]])
     voxels = np.full((5, 6, 7), 40, np.float32)
     voxels[0, 0, 0] = -3  # the smallest, which voxels outside become
@@ -160,7 +154,7 @@ def test_voxels_that_are_no_number_do_not_spread_where_a_sheared_grid_is_interpo
     assert ((array[2] > -3) & (array[2] < 40)).any()
 
 
-def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
+def test_qform_wins_over_a_sheared_template_space(tmp_path):
     straight = nifti(direction=rotation(10, 20, 30))
     expected = read(tmp_path, straight)
     patched(
@@ -175,7 +169,7 @@ def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
     np.testing.assert_allclose(volume.direction, expected.direction, atol=1e-5)
 
 
-def test_sform_that_no_grid_can_follow_is_refused(tmp_path: Path) -> None:
+def test_sform_that_no_grid_can_follow_is_refused(tmp_path):
     sform = np.array([[1, 1, 0, 0], [0, 0.01, 0, 0], [0, 0, 1, 0.0]])
     refuse(tmp_path, sheared(sform, 0, 1), "parallel")
     refuse(tmp_path, sheared(np.zeros((3, 4)), 0, 1), "sform has an axis of length zero")
@@ -185,7 +179,7 @@ def test_sform_that_no_grid_can_follow_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path, data, "times the voxels|parallel")
 
 
-def test_a_position_that_is_not_finite_is_refused_or_left_to_the_other_one(tmp_path: Path) -> None:
+def test_a_position_that_is_not_finite_is_refused_or_left_to_the_other_one(tmp_path):
     """ITK's own reading of these numbers never ended."""
     zeros = np.zeros((3, 4))
     zeros[2, 2:] = np.nan
@@ -213,9 +207,7 @@ SHEARED = np.array([[-0.7, 0, 0, 12.5], [0, -0.9, -0.3, -30.25], [0, 0, 2.5, 101
 
 @pytest.mark.parametrize("quaternion", [(0.1, -0.2, 0.3), (0.8, 0.7, 0.3)], ids=["valid", "long"])
 @pytest.mark.parametrize("qfac", [1.0, -1.0])
-def test_every_header_is_read_as_itk_reads_it_or_refused(
-    tmp_path: Path, quaternion: tuple[float, ...], qfac: float
-) -> None:
+def test_every_header_is_read_as_itk_reads_it_or_refused(tmp_path, quaternion, qfac):
     oblique = np.column_stack([rotation(10, 20, 30) * (0.7, 0.9, 2.5), (1, 2, 3)])
     forms = {"oblique": oblique, "mirrored": oblique * (1, 1, -1, 1), "sheared": SHEARED}
     read_count = 0
@@ -241,7 +233,7 @@ def test_every_header_is_read_as_itk_reads_it_or_refused(
 
 
 @pytest.mark.parametrize("codes", [(0, 0), (1, 0), (0, 1), (1, 2)])
-def test_negative_spacing_is_refused(tmp_path: Path, codes: tuple[int, int]) -> None:
+def test_negative_spacing_is_refused(tmp_path, codes):
     """ITK and Slicer mirror the scan by it."""
     for axis in (1, 2, 3):
         data = patched(PIXDIM + 4 * axis, "f", -1.5)
@@ -249,15 +241,13 @@ def test_negative_spacing_is_refused(tmp_path: Path, codes: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("quaternion", [(0.8, 0.7, 0.3), (float("nan"), 0, 0)])
-def test_invalid_qform_is_refused_where_itk_uses_it(
-    tmp_path: Path, quaternion: tuple[float, ...]
-) -> None:
+def test_invalid_qform_is_refused_where_itk_uses_it(tmp_path, quaternion):
     for codes in ((1, 0), (2, 0), (1, 2), (1, 4)):
         data = patched(QUATERN, "3f", *quaternion)
         refuse(tmp_path, patched(QFORM_CODE, "2h", *codes, data=data), "qform is invalid")
 
 
-def test_invalid_qform_does_no_harm_where_itk_uses_the_sform(tmp_path: Path) -> None:
+def test_invalid_qform_does_no_harm_where_itk_uses_the_sform(tmp_path):
     expected = grid(read(tmp_path, nifti(direction=rotation(10, 20, 30))))
     for codes in ((0, 1), (2, 1)):
         data = patched(QUATERN, "3f", 0.8, 0.7, 0.3, data=nifti(direction=rotation(10, 20, 30)))
@@ -266,22 +256,20 @@ def test_invalid_qform_does_no_harm_where_itk_uses_the_sform(tmp_path: Path) -> 
         np.testing.assert_allclose(by_itk(tmp_path / "a.nii"), expected, atol=1e-4)
 
 
-def test_half_turn_whose_quaternion_was_rounded_is_read(tmp_path: Path) -> None:
+def test_half_turn_whose_quaternion_was_rounded_is_read(tmp_path):
     data = patched(QUATERN, "3f", 0.7072, 0.7071, 0.0)
     volume = read(tmp_path, patched(QFORM_CODE, "2h", 1, 0, data=data))
     np.testing.assert_allclose(grid(volume), by_itk(tmp_path / "a.nii"), atol=1e-4)
 
 
-def test_sform_that_only_itk_finds_sheared_is_read(tmp_path: Path) -> None:
+def test_sform_that_only_itk_finds_sheared_is_read(tmp_path):
     sform = np.array([[-0.7, 0, 0, 10], [0, -0.9, 0.002, 20], [0, 0, 2.5, 30]])
     volume = read(tmp_path, sheared(sform, 0, 1))
     np.testing.assert_allclose(volume.origin_lps, (-10, -20, 30))
     np.testing.assert_array_equal(volume.array, pattern())
 
 
-def test_sheared_sform_far_from_the_qform_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sheared_sform_far_from_the_qform_is_said(tmp_path, caplog):
     read(tmp_path, sheared(SHEARED, 0, 1))  # ITK and Slicer refuse it
     assert "Slicer" not in caplog.text
     read(tmp_path, sheared(SHEARED, 1, 1))
@@ -289,7 +277,7 @@ def test_sheared_sform_far_from_the_qform_is_said(
     assert "Slicer use the qform, by which voxels are up to 1.2 mm away" in caplog.text
 
 
-def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
+def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path):
     data = patched(PIXDIM + 12, "f", 0.0, data=nifti(pattern((6, 7))))
     assert read(tmp_path, data).is_planar
 
@@ -316,11 +304,11 @@ def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
         (nifti()[:-1], "truncated"),
     ],
 )
-def test_damaged_header_is_refused(tmp_path: Path, data: bytearray, reason: str) -> None:
+def test_damaged_header_is_refused(tmp_path, data, reason):
     refuse(tmp_path, data, reason)
 
 
-def test_damaged_or_hostile_compressed_data_is_refused(tmp_path: Path) -> None:
+def test_damaged_or_hostile_compressed_data_is_refused(tmp_path):
     data = bytearray(gzip.compress(bytes(nifti())))
     data[-6] ^= 1  # the checksum
     refuse(tmp_path, data, "damaged")
@@ -330,7 +318,7 @@ def test_damaged_or_hostile_compressed_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["a.hdr", "a.img"])
 @pytest.mark.parametrize("is_compressed", [False, True])
-def test_pair_of_header_and_voxels_is_read(tmp_path: Path, given: str, is_compressed: bool) -> None:
+def test_pair_of_header_and_voxels_is_read(tmp_path, given, is_compressed):
     image = itk_image(pattern(), direction=rotation(10, 20, 30))
     SimpleITK.WriteImage(image, str(tmp_path / "a.img"))
     assert (tmp_path / "a.hdr").read_bytes()[344:347] == b"ni1"
@@ -345,14 +333,14 @@ def test_pair_of_header_and_voxels_is_read(tmp_path: Path, given: str, is_compre
     np.testing.assert_allclose(volume.direction, rotation(10, 20, 30), atol=1e-5)
 
 
-def test_single_file_that_calls_itself_a_pair_is_read(tmp_path: Path) -> None:
+def test_single_file_that_calls_itself_a_pair_is_read(tmp_path):
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.nii"))
     data = bytearray((tmp_path / "a.nii").read_bytes())
     data[344:347] = b"ni1"
     np.testing.assert_array_equal(read(tmp_path, data).array, pattern())
 
 
-def test_half_of_a_pair_and_header_of_analyze_are_refused(tmp_path: Path) -> None:
+def test_half_of_a_pair_and_header_of_analyze_are_refused(tmp_path):
     SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / "a.img"))
     (tmp_path / "a.img").rename(tmp_path / "b.img")
     refused(tmp_path / "a.hdr", r"an \.img file of the same name")

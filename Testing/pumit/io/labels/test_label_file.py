@@ -25,7 +25,7 @@ def save(array: np.ndarray, path: Path) -> Path:
     return path
 
 
-def test_segments_that_overlap_come_back_whole(tmp_path: Path) -> None:
+def test_segments_that_overlap_come_back_whole(tmp_path):
     volume = Volume(np.zeros((4, 5, 6)), (3.0, 1.0, 1.0), (1.0, 2.0, 3.0))
     masks = np.zeros((2, 4, 5, 6), dtype=bool)
     masks[0, 1:3, 1:4], masks[1, 2:, 2:, 3:] = True, True
@@ -40,7 +40,7 @@ def test_segments_that_overlap_come_back_whole(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file.mask(segment), mask)
 
 
-def test_values_are_segments_where_nothing_is_named(tmp_path: Path) -> None:
+def test_values_are_segments_where_nothing_is_named(tmp_path):
     array = np.zeros((3, 4, 5), dtype=np.float32)
     array[1, 1:3], array[2, 2] = 7, 2
     for name in ("a.nii.gz", "a.nrrd", "a.mha"):
@@ -51,7 +51,7 @@ def test_values_are_segments_where_nothing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
-def test_names_come_from_the_color_table_beside_a_label_map(tmp_path: Path, suffix: str) -> None:
+def test_names_come_from_the_color_table_beside_a_label_map(tmp_path, suffix):
     array = np.zeros((3, 4, 5), dtype=np.uint8)
     array[1, 1:3], array[2, 2] = 7, 2
     path = save(array, tmp_path / f"a.1-label{suffix}")
@@ -71,7 +71,7 @@ def test_names_come_from_the_color_table_beside_a_label_map(tmp_path: Path, suff
     assert not read_label_file(path).is_named
 
 
-def test_what_is_no_label_map_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_label_map_is_refused(tmp_path):
     with pytest.raises(VolumeError, match="not whole numbers"):
         read_label_file(save(np.full((3, 4, 5), 0.5, np.float32), tmp_path / "a.nii.gz"))
     with pytest.raises(VolumeError, match="channels"):
@@ -102,7 +102,7 @@ def palette(colours: np.ndarray) -> Image.Image:
     ],
     ids=["palette", "grey palette", "grey", "grey as colours", "opaque grey"],
 )
-def test_pictures_hold_classes(tmp_path: Path, image: Image.Image, values: list[int]) -> None:
+def test_pictures_hold_classes(tmp_path, image, values):
     image.save(tmp_path / "a.png")
     file = read_label_file(tmp_path / "a.png")
     assert [s.value for s in file.segments] == values
@@ -110,7 +110,7 @@ def test_pictures_hold_classes(tmp_path: Path, image: Image.Image, values: list[
         np.testing.assert_array_equal(file.mask(segment)[0], k == INDEX)
 
 
-def test_pictures_without_classes_are_refused(tmp_path: Path) -> None:
+def test_pictures_without_classes_are_refused(tmp_path):
     Image.fromarray(COLOURS[INDEX]).save(tmp_path / "a.png")
     with pytest.raises(VolumeError, match="colours are not label values"):
         read_label_file(tmp_path / "a.png")
@@ -139,9 +139,7 @@ BY_HIPPO = "made by hippo, not reviewed"
         ("", "", "", ""),
     ],
 )
-def test_labels_that_nobody_reviewed_say_so(
-    tmp_path: Path, kind: str, name: str, status: str, sentence: str
-) -> None:
+def test_labels_that_nobody_reviewed_say_so(tmp_path, kind, name, status, sentence):
     """F5: the model's own output was called good."""
     path = tmp_path / "a.seg.nrrd"
     write_seg_nrrd(Segmentation(VOLUME, KIDNEY, Algorithm("hippo", "1", "AUTOMATIC")), path)
@@ -160,9 +158,7 @@ def test_labels_that_nobody_reviewed_say_so(
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "a.nrrd", "a.mha"])
-def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(tmp_path, name):
     path = tmp_path / name
     write_labelmap(Segmentation(VOLUME, KIDNEY, Algorithm("hippo", "1", "AUTOMATIC")), path)
     assert read_label_file(path).unreviewed == BY_HIPPO
@@ -177,9 +173,7 @@ def test_a_label_map_of_a_model_is_unreviewed_until_it_is_changed(
     assert unreviewed_of([path]) == ""
 
 
-def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(
-    tmp_path: Path,
-) -> None:
+def test_a_label_map_with_a_models_manifest_is_unreviewed_until_it_is_changed(tmp_path):
     path = tmp_path / "a.nii.gz"
     save(np.ones((4, 5, 6), np.uint8), path)
     assert unreviewed_of([path]) == ""

@@ -1,11 +1,7 @@
 """Labels come onto their scan's grid exactly, or it is said in what the grids differ."""
 
-from __future__ import annotations
-
 import zipfile
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +26,13 @@ from pumit.volume import Volume
 LABELS = blobs()[0].astype(np.uint8) * 3
 
 
-def test_label_map_may_be_stored_along_other_axes(tmp_path: Path) -> None:
+def test_label_map_may_be_stored_along_other_axes(tmp_path):
     volume = a_volume()
     path = save(tmp_path / "a.nrrd", reordered(volume, LABELS))
     assert np.array_equal(read_labels(path, volume).volume.array, LABELS)
 
 
-def test_cropped_segments_are_put_where_they_were(tmp_path: Path) -> None:
+def test_cropped_segments_are_put_where_they_were(tmp_path):
     volume = a_volume()
     cut = (slice(1, 6), slice(2, 14), slice(0, 15))
     found = read_labels(save_segments(tmp_path / "a.seg.nrrd", volume, cut), volume)
@@ -48,7 +44,7 @@ def test_cropped_segments_are_put_where_they_were(tmp_path: Path) -> None:
     assert found.segments[0].color_rgb is not None
 
 
-def test_segments_beyond_the_scan_are_reported(tmp_path: Path) -> None:
+def test_segments_beyond_the_scan_are_reported(tmp_path):
     volume = a_volume()
     path = save_segments(tmp_path / "a.seg.nrrd", volume)
     part = replace(volume, array=volume.array[:3])
@@ -58,7 +54,7 @@ def test_segments_beyond_the_scan_are_reported(tmp_path: Path) -> None:
     assert doubt.startswith(f"{lost} labelled voxels ")
 
 
-def test_slicer_before_layers_wrote_a_component_a_segment(tmp_path: Path) -> None:
+def test_slicer_before_layers_wrote_a_component_a_segment(tmp_path):
     masks = np.stack(blobs(), axis=-1).astype(np.uint8)
     image = SimpleITK.GetImageFromArray(masks, isVector=True)
     for i, name in enumerate(("liver", "spleen")):
@@ -79,16 +75,14 @@ def test_slicer_before_layers_wrote_a_component_a_segment(tmp_path: Path) -> Non
         ({"array": LABELS[:5]}, "5 x 14 x 17 voxels instead of 6 x 14 x 17"),
     ],
 )
-def test_different_grid_is_said_with_its_difference(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_different_grid_is_said_with_its_difference(tmp_path, change, message):
     volume = a_volume()
     path = save(tmp_path / "a.nrrd", replace(volume, **{"array": LABELS, **change}))
     with pytest.raises(VolumeError, match=message):
         read_labels(path, volume)
 
 
-def test_part_of_a_voxel_is_doubted(tmp_path: Path) -> None:
+def test_part_of_a_voxel_is_doubted(tmp_path):
     volume = a_volume()
     moved = replace(volume, array=LABELS, origin_lps=tuple(volume.index_to_world((0, 0.3, 0))))
     found = read_labels(save(tmp_path / "a.nrrd", moved), volume)
@@ -96,7 +90,7 @@ def test_part_of_a_voxel_is_doubted(tmp_path: Path) -> None:
     assert "is 0.30 voxels off the image's grid" in found.doubts[0]
 
 
-def test_several_files_are_one_segmentation(tmp_path: Path) -> None:
+def test_several_files_are_one_segmentation(tmp_path):
     volume = a_series(tmp_path / "series")
     masks = [mask.astype(np.uint8) for mask in blobs()]
     paths = [
@@ -112,7 +106,7 @@ def test_several_files_are_one_segmentation(tmp_path: Path) -> None:
         )
 
 
-def test_zip_may_hold_scan_and_segmentation(tmp_path: Path) -> None:
+def test_zip_may_hold_scan_and_segmentation(tmp_path):
     volume = a_series(tmp_path / "p" / "series")
     write_seg(tmp_path / "p" / "s.dcm", volume, LABELS // 3, "BINARY", ["Liver"])
     path = tmp_path / "p.zip"
@@ -125,7 +119,7 @@ def test_zip_may_hold_scan_and_segmentation(tmp_path: Path) -> None:
     assert np.array_equal(read_labels(path, scan).volume.array, LABELS // 3)
 
 
-def test_part_of_a_file_is_reported_from_a_name_with_a_number_sign(tmp_path: Path) -> None:
+def test_part_of_a_file_is_reported_from_a_name_with_a_number_sign(tmp_path):
     (tmp_path / "a#1.nrrd").touch()
     (tmp_path / "b.mrb").touch()
     assert split_part(tmp_path / "a#1.nrrd") == (tmp_path / "a#1.nrrd", "")
@@ -133,7 +127,7 @@ def test_part_of_a_file_is_reported_from_a_name_with_a_number_sign(tmp_path: Pat
     assert split_part(tmp_path / "c.mrb#CT") == (tmp_path / "c.mrb#CT", "")
 
 
-def test_files_of_channels_are_one_scan_if_they_share_a_grid(tmp_path: Path) -> None:
+def test_files_of_channels_are_one_scan_if_they_share_a_grid(tmp_path):
     for number in (0, 1, 3):
         save(tmp_path / f"a_b_{number:04d}.nrrd", replace(a_volume(), array=LABELS + number))
     first = tmp_path / "a_b_0000.nrrd"

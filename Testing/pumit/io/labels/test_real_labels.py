@@ -1,9 +1,5 @@
 """Segmentations that others made are read as other readers read them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import highdicom as hd
 import numpy as np
 import pytest
@@ -11,7 +7,7 @@ from pumit.io.labels.label_source import read_all_labels, read_labels, read_scan
 from pumit.volume import Volume
 
 
-def test_fractional_breast_is_the_case_of_the_same_scan(shared_data: Path) -> None:
+def test_fractional_breast_is_the_case_of_the_same_scan(shared_data):
     """It refers to no series: its grid says whose it is."""
     folder = shared_data / "dicom" / "breast_ucsf_br06"
     volume = read_scan([folder / "dicom_dce_post1"])
@@ -22,7 +18,7 @@ def test_fractional_breast_is_the_case_of_the_same_scan(shared_data: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["liver.dcm", "partial_overlaps.dcm"])
-def test_segments_are_those_that_highdicom_reads(shared_data: Path, name: str) -> None:
+def test_segments_are_those_that_highdicom_reads(shared_data, name):
     folder = shared_data / "dicom" / "dcmqi"
     volume = read_scan([folder / "ct-3slice"])
     found = read_labels(folder / name, volume)
@@ -34,7 +30,7 @@ def test_segments_are_those_that_highdicom_reads(shared_data: Path, name: str) -
         assert np.array_equal(found.mask(segment), other.array[::along, :, :, k] > 0)
 
 
-def test_liver_is_slicers_own_segmentation_of_it(shared_data: Path) -> None:
+def test_liver_is_slicers_own_segmentation_of_it(shared_data):
     folder = shared_data / "dicom" / "dcmqi"
     volume = Volume.read(folder / "ct-3slice")
     paths = [folder / "liver.dcm", folder / "partial_overlaps.dcm"]

@@ -51,7 +51,7 @@ def read(path: Path, scan: Volume, contours: list[Any], **more: Any) -> LabelFil
     return read_labels(write_struct(path / "rt.dcm", scan, {"Liver": contours}, **more), scan)
 
 
-def test_filling_follows_the_slow_rule(tmp_path: Path, scan: Volume) -> None:
+def test_filling_follows_the_slow_rule(tmp_path, scan):
     star = contour(1, (1.2, 2.3), (12.1, 8.4), (2.3, 15.2), (9.7, 1.1), (8.2, 14.6))
     ring = [circle(2, 6.1, 7.3, 5.3), circle(2, 6.4, 7.1, 2.2), circle(2, 6.3, 7.2, 0.9)]
     beyond = contour(3, (-4.3, 3.2), (5.2, 3.4), (5.1, 25.6), (-4.2, 25.3))
@@ -63,7 +63,7 @@ def test_filling_follows_the_slow_rule(tmp_path: Path, scan: Volume) -> None:
     assert found.doubts == ()
 
 
-def test_overlapping_regions_are_kept_apart(tmp_path: Path, scan: Volume) -> None:
+def test_overlapping_regions_are_kept_apart(tmp_path, scan):
     regions = {"Liver": [circle(2, 6.1, 7.3, 5.3)], "Tumour": [circle(2, 6.1, 9.3, 2.3)]}
     found = read_labels(write_struct(tmp_path / "a.dcm", scan, regions), scan)
     for segment in found.segments:
@@ -80,8 +80,8 @@ def test_overlapping_regions_are_kept_apart(tmp_path: Path, scan: Volume) -> Non
     ids=["every second slice", "a missing slice", "between slices"],
 )
 def test_contours_that_are_not_on_each_slice_are_reported(
-    tmp_path: Path, scan: Volume, places: tuple[float, ...], filled_slices: list[int], doubt: str
-) -> None:
+    tmp_path, scan, places, filled_slices, doubt
+):
     drawn = [circle(d, 6.1, 7.3, 3.1 + d / 2) for d in places]
     found = read(tmp_path, scan, drawn)
     mask = found.mask(found.segments[0])
@@ -91,13 +91,13 @@ def test_contours_that_are_not_on_each_slice_are_reported(
     assert doubt in found.doubts[0]
 
 
-def test_points_are_no_contours(tmp_path: Path, scan: Volume) -> None:
+def test_points_are_no_contours(tmp_path, scan):
     found = read(tmp_path, scan, [circle(2, 6.1, 7.3, 5.3)], ContourGeometricType="POINT")
     assert not found.volume.array.any()
     assert "1 points or open contours" in found.doubts[0]
 
 
-def test_sagittal_contours_are_filled_in_their_planes(tmp_path: Path, scan: Volume) -> None:
+def test_sagittal_contours_are_filled_in_their_planes(tmp_path, scan):
     square = np.array([(1.4, 2.3, 8), (1.4, 9.3, 8), (4.4, 9.3, 8), (4.4, 2.3, 8)])
     mask = read(tmp_path, scan, [square]).volume.array > 0
     expected = np.zeros(SHAPE, dtype=bool)
@@ -112,9 +112,7 @@ def test_sagittal_contours_are_filled_in_their_planes(tmp_path: Path, scan: Volu
         ([circle(40, 6.1, 7.3, 5.3)], "drawn on another scan"),
     ],
 )
-def test_contours_that_cannot_be_used_are_named(
-    tmp_path: Path, scan: Volume, contours: list[Any], message: str
-) -> None:
+def test_contours_that_cannot_be_used_are_named(tmp_path, scan, contours, message):
     with pytest.raises(VolumeError, match=message):
         read(tmp_path, scan, contours)
 
@@ -124,9 +122,7 @@ def square(d: float, low: float, high: float, shift: float = 0.0) -> npt.NDArray
     return np.array([(d, h, w + shift) for h, w in corners])
 
 
-def test_contour_that_is_written_twice_in_another_way_is_filled_once(
-    tmp_path: Path, scan: Volume
-) -> None:
+def test_contour_that_is_written_twice_in_another_way_is_filled_once(tmp_path, scan):
     drawn = circle(2, 6.1, 7.3, 5.3)
     expected = filled([drawn])
     for turn, step in ((0, -1), (1, 1), (3, -1)):
@@ -138,7 +134,7 @@ def test_contour_that_is_written_twice_in_another_way_is_filled_once(
     assert "1 points or open contours" in found.doubts[0]  # without numbers it is none
 
 
-def test_all_items_of_a_region_count(tmp_path: Path, scan: Volume) -> None:
+def test_all_items_of_a_region_count(tmp_path, scan):
     """An object may list a region's contours in several items."""
     path = write_struct(tmp_path / "a.dcm", scan, {"Liver": [square(1, 2.3, 6.3)]})
     other = write_struct(tmp_path / "b.dcm", scan, {"Liver": [square(3, 4.3, 9.3)]})
@@ -151,7 +147,7 @@ def test_all_items_of_a_region_count(tmp_path: Path, scan: Volume) -> None:
     )
 
 
-def test_contours_that_cross_are_joined_with_a_doubt(tmp_path: Path, scan: Volume) -> None:
+def test_contours_that_cross_are_joined_with_a_doubt(tmp_path, scan):
     pair = [square(2, 2.3, 8.3), square(2, 2.3, 8.3, 3)]
     found = read(tmp_path, scan, [*pair, square(2, 3.3, 4.9)])
     expected = filled(pair[:1]) | filled(pair[1:])
@@ -162,7 +158,7 @@ def test_contours_that_cross_are_joined_with_a_doubt(tmp_path: Path, scan: Volum
     assert found.doubts == ()
 
 
-def test_contours_that_all_meet_are_not_compared_without_end(tmp_path: Path, scan: Volume) -> None:
+def test_contours_that_all_meet_are_not_compared_without_end(tmp_path, scan):
     many = [square(2, 2.3 + k / 200, 8.3) for k in range(101)]
     found = read(tmp_path, scan, many)
     assert "too many contours that meet, in 1 planes" in found.doubts[0]

@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return save(tmp_path / "v.nrrd", volume), save_segments(tmp_path / "s.seg.nrrd", volume)
 
 
-def test_nodes_are_read_by_their_names(tmp_path: Path, files: tuple[Path, Path]) -> None:
+def test_nodes_are_read_by_their_names(tmp_path, files):
     path = write_bundle(tmp_path / "a.mrb", *files)
     nodes = bundle_nodes(path)
     assert [(n.name, n.kind) for n in nodes] == [
@@ -35,9 +35,7 @@ def test_nodes_are_read_by_their_names(tmp_path: Path, files: tuple[Path, Path])
     assert np.array_equal(found.mask(found.segments[1]), blobs()[1])
 
 
-def test_a_segmentation_of_a_scene_is_compared(
-    tmp_path: Path, files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_segmentation_of_a_scene_is_compared(tmp_path, files, capsys):
     path = write_bundle(tmp_path / "a.mrb", *files)
     main(["evaluate", "--predictions", f"{path}#Segments", "--labels", str(files[1])])
     assert "AP at IoU 0.50 to 0.95 1.0000" in capsys.readouterr().out
@@ -56,9 +54,7 @@ def test_a_segmentation_of_a_scene_is_compared(
         ({"scene": SCENE.replace("CT &amp; more", "other")}, "no node 'CT & more' in a.mrb"),
     ],
 )
-def test_what_a_bundle_cannot_give_is_one_line(
-    tmp_path: Path, files: tuple[Path, Path], changes: dict[str, str], message: str | None
-) -> None:
+def test_what_a_bundle_cannot_give_is_one_line(tmp_path, files, changes, message):
     inner = tmp_path / "inner"
     inner.mkdir()
     write_bundle(inner / "a.mrb", *files, **changes)
@@ -72,17 +68,13 @@ def test_what_a_bundle_cannot_give_is_one_line(
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
-def test_nodes_under_different_transforms_are_refused(
-    tmp_path: Path, files: tuple[Path, Path]
-) -> None:
+def test_nodes_under_different_transforms_are_refused(tmp_path, files):
     path = write_bundle(tmp_path / "a.mrb", *files, more="transform:vtkMRMLTransformNode1;")
     with pytest.raises(VolumeError, match="harden them"):
         read_scan([Path(f"{path}#CT & more")], Path(f"{path}#Segments"))
 
 
-def test_bomb_is_refused_before_it_is_unpacked(
-    tmp_path: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bomb_is_refused_before_it_is_unpacked(tmp_path, files, monkeypatch):
     monkeypatch.setattr("pumit.io.dicom.files.RATIO_FROM_BYTES", 1 << 16)
     (tmp_path / "zeros.nrrd").write_bytes(bytes(1 << 22))
     path = write_bundle(tmp_path / "a.mrb", tmp_path / "zeros.nrrd", files[1])
@@ -90,7 +82,7 @@ def test_bomb_is_refused_before_it_is_unpacked(
         read_scan([Path(f"{path}#CT & more")])
 
 
-def test_file_that_is_no_bundle_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_no_bundle_is_refused(tmp_path):
     (tmp_path / "a.mrb").write_bytes(b"nothing")
     with pytest.raises(VolumeError, match="Slicer bundle is damaged"):
         bundle_nodes(tmp_path / "a.mrb")

@@ -43,12 +43,12 @@ def in_words(mamba: MambaBlock, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("number", "conv"), [(1, 4), (9, 1), (9, 3)])
-def test_block_is_the_one_of_the_paper(number: int, conv: int) -> None:
+def test_block_is_the_one_of_the_paper(number, conv):
     mamba, x = block(conv=conv), tokens(number)
     torch.testing.assert_close(mamba(x), in_words(mamba, x))
 
 
-def test_size_is_the_published_one() -> None:
+def test_size_is_the_published_one():
     mamba = MambaBlock(384, state=16, conv=4, expand=2, dt_rank=24)
     sizes = {name: parameter.numel() for name, parameter in mamba.named_parameters()}
     assert sizes == {
@@ -65,7 +65,7 @@ def test_size_is_the_published_one() -> None:
     assert sum(sizes.values()) == 963_840
 
 
-def test_fresh_steps_are_spread_over_two_decades() -> None:
+def test_fresh_steps_are_spread_over_two_decades():
     torch.manual_seed(0)
     mamba = MambaBlock(500, **SIZES)
     steps = F.softplus(mamba.dt_proj.bias)
@@ -78,7 +78,7 @@ def test_fresh_steps_are_spread_over_two_decades() -> None:
     assert (mamba.D == 1).all()
 
 
-def test_published_code_begins_with_steps_of_softplus_of_zero() -> None:
+def test_published_code_begins_with_steps_of_softplus_of_zero():
     mamba = block()
     mamba.draw_linear_layers()
     assert (mamba.dt_proj.bias == 0).all()
@@ -87,7 +87,7 @@ def test_published_code_begins_with_steps_of_softplus_of_zero() -> None:
         assert 0.7 * bound < layer.weight.abs().max() <= bound
 
 
-def test_block_trains_under_autocast_and_checkpointing() -> None:
+def test_block_trains_under_autocast_and_checkpointing():
     mamba = MambaBlock(6, **SIZES)
     x = tokens().float()
     expected = mamba(x)

@@ -25,7 +25,7 @@ def field_and_mask() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_returns_the_image_and_gradients_reach_all_parameters(name: str) -> None:
+def test_it_returns_the_image_and_gradients_reach_all_parameters(name):
     network = tiny_mim(name).double()
     x, visible = field_and_mask()
     y = network(x.double(), visible)
@@ -37,7 +37,7 @@ def test_it_returns_the_image_and_gradients_reach_all_parameters(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_lies_in_hidden_cells_changes_nothing(name: str) -> None:
+def test_what_lies_in_hidden_cells_changes_nothing(name):
     network = tiny_mim(name).eval()
     x, visible = field_and_mask()
     seen = stage_masks(visible, [network.stride])[0]
@@ -65,7 +65,7 @@ UNREAD = {  # of the published network's 114,158,657 parameters
 }
 
 
-def test_the_published_network_has_its_published_size_of_what_is_read() -> None:
+def test_the_published_network_has_its_published_size_of_what_is_read():
     with torch.device("meta"):
         network = build_network("mamba_mim")
 
@@ -79,9 +79,7 @@ def test_the_published_network_has_its_published_size_of_what_is_read() -> None:
     ("mim", "network"), [("mamba_mim", "hymamba"), ("mamba_mim_unetr", "unetr_mamba")]
 )
 @pytest.mark.parametrize("suffix", ["", "_small"])
-def test_the_encoder_has_the_names_and_sizes_of_the_segmenting_one(
-    mim: str, network: str, suffix: str
-) -> None:
+def test_the_encoder_has_the_names_and_sizes_of_the_segmenting_one(mim, network, suffix):
     with torch.device("meta"):
         ours = build_network(mim + suffix).encoder.state_dict()
         theirs = build_network(network + suffix).encoder.state_dict()
@@ -103,7 +101,7 @@ def step_by_step(network: MambaMim, x: Tensor, visible: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("compat", [False, True, ("powers", "alpha"), ("layout",)])
-def test_the_interpolation_takes_the_quirks_that_are_named(compat: bool | tuple[str, ...]) -> None:
+def test_the_interpolation_takes_the_quirks_that_are_named(compat):
     network = tiny_mim("mamba_mim", official_compat=compat).eval()
     torch.nn.init.normal_(network.state_matrix, std=0.2)
     x, visible = field_and_mask()
@@ -124,7 +122,7 @@ def lengths(network: MambaMim, visible: Tensor) -> int:
     return seen[0]
 
 
-def test_the_batchs_length_counts_all_images_and_changes_nothing_that_is_used() -> None:
+def test_the_batchs_length_counts_all_images_and_changes_nothing_that_is_used():
     plain, official = tiny_mim("mamba_mim"), tiny_mim("mamba_mim", official_compat="batch_length")
     masks = [random_cells(n, GRID, ratio=0.75) for n in (1, 2, 5)]  # 3 of 12 cells each
     kept = int(masks[0].sum())
@@ -136,7 +134,7 @@ def test_the_batchs_length_counts_all_images_and_changes_nothing_that_is_used() 
         torch.testing.assert_close(plain.eval()(x, visible), official.eval()(x, visible))
 
 
-def test_an_unstable_order_passes_the_same_cells() -> None:
+def test_an_unstable_order_passes_the_same_cells():
     network = tiny_mim("mamba_mim", official_compat=["unstable_order"])
     _, visible = field_and_mask()
     index = visible.flatten(1).nonzero()[:, 1].view(2, -1)
@@ -144,9 +142,7 @@ def test_an_unstable_order_passes_the_same_cells() -> None:
     assert torch.equal(order.sort(1).values, index)
 
 
-def test_tokens_that_passed_in_any_order_come_back_to_their_places(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tokens_that_passed_in_any_order_come_back_to_their_places(monkeypatch):
     network = tiny_mim("mamba_mim").eval()
     network.encoder.layers = torch.nn.ModuleList()  # without them order means nothing
     x, visible = field_and_mask()
@@ -156,7 +152,7 @@ def test_tokens_that_passed_in_any_order_come_back_to_their_places(
         assert torch.equal(network(x, visible), expected)
 
 
-def test_patches_are_halved_last_along_the_depth() -> None:
+def test_patches_are_halved_last_along_the_depth():
     assert halvings((4, 16, 16), 4) == [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
     assert halvings((1, 2, 4), 2) == [(1, 1, 2), (1, 2, 2)]
 
@@ -169,9 +165,7 @@ def test_patches_are_halved_last_along_the_depth() -> None:
         ((8, 32, 48), (2, 2, 3), 2, "reads 1 image channel, got 2"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(
-    size: tuple[int, ...], grid: tuple[int, ...], channels: int, reason: str
-) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(size, grid, channels, reason):
     visible = random_cells(1, grid, ratio=0.5)
     with pytest.raises(ValueError, match=reason) as error:
         tiny_mim("mamba_mim")(torch.zeros(1, channels, *size), visible)
@@ -186,15 +180,13 @@ def test_what_does_not_fit_is_refused_in_one_line(
         ("mamba_mim_unetr", {"patch": (3, 16, 16)}, "three of 1, 2, 4, 8, 16, got"),
     ],
 )
-def test_sizes_that_make_no_network_are_refused(
-    name: str, wrong: dict[str, object], reason: str
-) -> None:
+def test_sizes_that_make_no_network_are_refused(name, wrong, reason):
     with pytest.raises(PumitError, match=reason):
         tiny_mim(name, **wrong)
 
 
 @pytest.mark.parametrize("official_compat", [False, True, ["start"]])
-def test_the_published_start_has_no_small_steps(official_compat: bool | list[str]) -> None:
+def test_the_published_start_has_no_small_steps(official_compat):
     network = tiny_mim("mamba_mim", official_compat=official_compat)
     biases = [p for n, p in network.named_parameters() if n.endswith("dt_proj.bias")]
 

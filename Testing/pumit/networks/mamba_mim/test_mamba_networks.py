@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from mamba_networks import HYMAMBA, TINY, keeping_depth, tiny
@@ -21,7 +18,7 @@ Size = tuple[int, int, int]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_logits_lie_on_the_images_grid_and_gradients_reach_all(name: str) -> None:
+def test_logits_lie_on_the_images_grid_and_gradients_reach_all(name):
     network = tiny(name, in_channels=2)
     logits = network(torch.randn(2, 2, 16, 32, 16))
     assert logits.shape == (2, 3, 16, 32, 16)
@@ -33,7 +30,7 @@ def test_logits_lie_on_the_images_grid_and_gradients_reach_all(name: str) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("depth", "size"), [(0, (1, 32, 16)), (1, (2, 16, 32))])
-def test_depth_is_kept_where_slices_are_few(name: str, depth: int, size: Size) -> None:
+def test_depth_is_kept_where_slices_are_few(name, depth, size):
     network = tiny(name, **keeping_depth(name, depth))
     assert network.stride == (2**depth, 16, 16)
     logits = network(torch.randn(1, 1, *size))
@@ -43,7 +40,7 @@ def test_depth_is_kept_where_slices_are_few(name: str, depth: int, size: Size) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_odd_field_is_answered_as_the_padded_one(name: str) -> None:
+def test_an_odd_field_is_answered_as_the_padded_one(name):
     network = tiny(name, **keeping_depth(name, 2)).eval()
     x = torch.randn(1, 1, 5, 17, 31)
     with torch.no_grad():
@@ -53,7 +50,7 @@ def test_an_odd_field_is_answered_as_the_padded_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_places_far_away_change_the_answer_after_them(name: str) -> None:
+def test_places_far_away_change_the_answer_after_them(name):
     """Convolutions of this depth do not reach so far within a slice; Mamba does."""
     network = tiny(name).eval()
     x = torch.randn(1, 1, 16, 16, 64)
@@ -71,7 +68,7 @@ def test_places_far_away_change_the_answer_after_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_that_does_not_fit_is_refused(name: str) -> None:
+def test_an_image_that_does_not_fit_is_refused(name):
     with pytest.raises(PumitError, match=r"8 x 16 x 16 .* 16 x 16 x 16"):
         tiny(name)(torch.zeros(1, 1, 8, 16, 16))
     with pytest.raises(PumitError, match="reads 1 image channel, got 3"):
@@ -93,9 +90,7 @@ def test_an_image_that_does_not_fit_is_refused(name: str) -> None:
         ("unetr_mamba", {"dim": 16}, "divisible by 6, got 16"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused_in_one_line(
-    name: str, sizes: dict[str, Any], message: str
-) -> None:
+def test_sizes_that_do_not_fit_are_refused_in_one_line(name, sizes, message):
     with pytest.raises(PumitError, match=message) as error:
         tiny(name, **sizes)
     assert "\n" not in str(error.value)
@@ -107,7 +102,7 @@ def normalised(x: torch.Tensor) -> torch.Tensor:
     return (x - mean) / (variance + 1e-6).sqrt()
 
 
-def test_a_mednext_block_is_what_its_formula_says() -> None:
+def test_a_mednext_block_is_what_its_formula_says():
     torch.manual_seed(0)
     block = MedNextBlock(4, expansion=3)
     x = torch.randn(1, 4, 3, 4, 5)
@@ -121,7 +116,7 @@ def test_a_mednext_block_is_what_its_formula_says() -> None:
         torch.testing.assert_close(block(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_residual_block_of_another_width_has_a_shortcut() -> None:
+def test_a_residual_block_of_another_width_has_a_shortcut():
     torch.manual_seed(0)
     block = ResidualConvBlock(3, 2)
     x = torch.randn(1, 3, 2, 4, 4)
@@ -150,7 +145,7 @@ def of_before(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**old, "unused.fixed_positions": torch.zeros(12)}
 
 
-def test_an_earlier_checkpoint_answers_as_it_did(tmp_path: Path) -> None:
+def test_an_earlier_checkpoint_answers_as_it_did(tmp_path):
     torch.manual_seed(0)
     plain = {**HYMAMBA, "num_classes": 3}
     sizes = {**plain, "unused": {"fixed positions": 12}}
@@ -169,7 +164,7 @@ def test_an_earlier_checkpoint_answers_as_it_did(tmp_path: Path) -> None:
         torch.testing.assert_close(found(x), network(x), rtol=1e-4, atol=1e-5)
 
 
-def test_weights_of_now_are_left_as_they_are(tmp_path: Path) -> None:
+def test_weights_of_now_are_left_as_they_are(tmp_path):
     network = build_network("hymamba", **HYMAMBA)
     path = tmp_path / "new.safetensors"
     recipe = {"network": "hymamba", "sizes": {**HYMAMBA, "last_norm": "layer"}}

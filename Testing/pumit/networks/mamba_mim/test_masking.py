@@ -24,7 +24,7 @@ NAMES = list(TINY)
 GRID = (3, 2, 2)
 
 
-def test_a_quarter_of_the_cells_of_every_image_stays_visible() -> None:
+def test_a_quarter_of_the_cells_of_every_image_stays_visible():
     generator = torch.Generator().manual_seed(0)
     visible = random_cells(4, (6, 6, 6), ratio=0.75, generator=generator)
 
@@ -36,7 +36,7 @@ def test_a_quarter_of_the_cells_of_every_image_stays_visible() -> None:
     assert torch.equal(visible, again)
 
 
-def test_every_cell_is_drawn_about_as_often_as_the_others() -> None:
+def test_every_cell_is_drawn_about_as_often_as_the_others():
     visible = random_cells(
         4000, (1, 2, 3), ratio=0.5, generator=torch.Generator().manual_seed(0)
     ).float()
@@ -44,7 +44,7 @@ def test_every_cell_is_drawn_about_as_often_as_the_others() -> None:
     assert (visible.mean(0) - 0.5).abs().max() < 6 * 0.5 / 4000**0.5
 
 
-def test_other_ratios_keep_the_nearest_number_and_one_at_least() -> None:
+def test_other_ratios_keep_the_nearest_number_and_one_at_least():
     for ratio, kept in ((0.6, 3), (0.99, 1)):
         assert int(random_cells(1, (2, 2, 2), ratio=ratio).sum()) == kept
     for ratio in (-0.1, 1.0):
@@ -52,7 +52,7 @@ def test_other_ratios_keep_the_nearest_number_and_one_at_least() -> None:
             random_cells(1, (2, 2, 2), ratio=ratio)
 
 
-def test_finer_masks_repeat_the_cells_by_what_is_pooled() -> None:
+def test_finer_masks_repeat_the_cells_by_what_is_pooled():
     visible = random_cells(2, (2, 1, 3), ratio=0.5)
     poolings = [(1, 2, 2), (1, 2, 1), (2, 2, 2)]
     masks = stage_masks(visible, poolings)
@@ -68,14 +68,14 @@ def test_finer_masks_repeat_the_cells_by_what_is_pooled() -> None:
         assert torch.equal(finest[..., d, h, w], visible[..., d // 2, h // 8, w // 4])
 
 
-def test_what_is_hidden_is_zero_even_where_it_is_no_number() -> None:
+def test_what_is_hidden_is_zero_even_where_it_is_no_number():
     x = torch.full((1, 2, 1, 1, 2), float("nan"))
     x[..., 0] = 5.0
     assert hide(x, torch.tensor([[[[[True, False]]]]])).flatten().tolist() == [5, 0, 5, 0]
     assert hide(x, None) is x
 
 
-def test_images_with_different_numbers_of_visible_cells_are_refused() -> None:
+def test_images_with_different_numbers_of_visible_cells_are_refused():
     visible = torch.ones(2, 1, 1, 2, 2, dtype=torch.bool)
     visible[1, 0, 0, 0, 0] = False
     with pytest.raises(ValueError, match=r"as many visible cells.*\[4, 3\]"):
@@ -92,7 +92,7 @@ def test_images_with_different_numbers_of_visible_cells_are_refused() -> None:
         torch.ones(1, 1, 1, 2, 2, dtype=torch.bool),
     ],
 )
-def test_a_mask_of_another_shape_or_type_is_refused(mask: torch.Tensor) -> None:
+def test_a_mask_of_another_shape_or_type_is_refused(mask):
     with pytest.raises(ValueError, match=r"boolean \(2, 1, 1, 2, 2\), True where visible"):
         require_mask(mask, 2, (1, 2, 2))
 
@@ -115,7 +115,7 @@ def _outputs(encoding: Encoding) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_with_everything_visible_the_answer_is_that_without_a_mask(name: str) -> None:
+def test_with_everything_visible_the_answer_is_that_without_a_mask(name):
     encoder = encoder_of(name)
     x, visible = field_and_mask()
     with torch.no_grad():
@@ -126,7 +126,7 @@ def test_with_everything_visible_the_answer_is_that_without_a_mask(name: str) ->
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_maps_are_zero_where_hidden_and_only_there() -> None:
+def test_maps_are_zero_where_hidden_and_only_there():
     encoder = encoder_of("hymamba")
     x, visible = field_and_mask()
     with torch.no_grad():
@@ -139,7 +139,7 @@ def test_maps_are_zero_where_hidden_and_only_there() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_visible_tokens_are_in_raster_order_with_their_own_positions(name: str) -> None:
+def test_visible_tokens_are_in_raster_order_with_their_own_positions(name):
     """A single visible cell is a sequence of one: its token depends on where it was."""
     encoder = encoder_of(name)
     x = torch.randn(1, 1, 4, 16, 16).repeat(1, 1, *GRID)
@@ -158,7 +158,7 @@ def test_visible_tokens_are_in_raster_order_with_their_own_positions(name: str) 
     assert not torch.allclose(tokens[0], tokens[1])
 
 
-def test_each_axis_has_its_sines_and_cosines() -> None:
+def test_each_axis_has_its_sines_and_cosines():
     d, h, w, pairs = 3, 2, 5, 4
     table = sincos_positions((d, h, w), 6 * pairs).view(d, h, w, 3, 2, pairs)
     for place in [(0, 0, 0), (2, 1, 3), (1, 0, 4)]:

@@ -48,9 +48,7 @@ def weighted_gradients(y: Tensor, values: list[Tensor]) -> tuple[Tensor, ...]:
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("chunk", [1, 5, 12, 100])
 @pytest.mark.parametrize("shape", [(2, 3, 12, 4), (1, 5, 13, 1), (3, 2, 1, 2)], ids=str)
-def test_agrees_with_one_token_after_the_other(
-    shape: tuple[int, int, int, int], chunk: int, chunks_of: object
-) -> None:
+def test_agrees_with_one_token_after_the_other(shape, chunk, chunks_of):
     values = inputs(*shape)
     chunks_of(chunk, values)  # type: ignore[operator]
     y, expected = selective_scan(*values), selective_scan_reference(*values)
@@ -63,7 +61,7 @@ def test_agrees_with_one_token_after_the_other(
         torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11, msg=name)
 
 
-def test_whole_volume_of_tokens_keeps_single_precision() -> None:
+def test_whole_volume_of_tokens_keeps_single_precision():
     values = inputs(1, 4, 12**3, 8)
     with torch.no_grad():
         exact = selective_scan_reference(*values)
@@ -74,7 +72,7 @@ def test_whole_volume_of_tokens_keeps_single_precision() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_large_steps_and_fast_rates_neither_overflow_nor_vanish(dtype: torch.dtype) -> None:
+def test_large_steps_and_fast_rates_neither_overflow_nor_vanish(dtype):
     values = [v.detach() for v in inputs(1, 4, 50, 3, dtype)]
     values[1][..., ::3] = 1e4
     values[1][..., 1::3] = 1e-20
@@ -89,7 +87,7 @@ def test_large_steps_and_fast_rates_neither_overflow_nor_vanish(dtype: torch.dty
         assert gradient.abs().max() > 0, name
 
 
-def test_half_precision_is_computed_in_single() -> None:
+def test_half_precision_is_computed_in_single():
     dtype = torch.bfloat16
     values = [v.detach().to(dtype) for v in inputs(2, 3, 40, 4)]
     y = selective_scan(*values)
@@ -98,7 +96,7 @@ def test_half_precision_is_computed_in_single() -> None:
     torch.testing.assert_close(y, exact.to(dtype))
 
 
-def test_autocast_changes_nothing_forwards_or_backwards() -> None:
+def test_autocast_changes_nothing_forwards_or_backwards():
     values = inputs(2, 3, 20, 4, torch.float32)
     y = selective_scan(*values)
     expected = weighted_gradients(y, values)
@@ -126,9 +124,7 @@ def kept_elements() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("per_chunk", [2**17, 1])
-def test_kept_memory_is_linear_and_far_below_that_of_the_states(
-    per_chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_memory_is_linear_and_far_below_that_of_the_states(per_chunk, monkeypatch):
     monkeypatch.setattr(SCAN, "CHUNK_ELEMENTS", per_chunk)
     kept = []
     for tokens in (256, 512):
@@ -151,14 +147,14 @@ def test_kept_memory_is_linear_and_far_below_that_of_the_states(
         ("D", (2,)),
     ],
 )
-def test_shape_that_does_not_fit_is_named_in_one_line(name: str, shape: tuple[int, ...]) -> None:
+def test_shape_that_does_not_fit_is_named_in_one_line(name, shape):
     values = dict(zip(NAMES, inputs(2, 3, 5, 2), strict=True))
     values[name] = torch.zeros(shape)
     with pytest.raises(ValueError, match=f"^{name} must be .*{re.escape(str(shape))}$"):
         selective_scan(**values)
 
 
-def test_whole_numbers_are_refused() -> None:
+def test_whole_numbers_are_refused():
     values = inputs(1, 2, 3, 1)
     values[3] = torch.ones(1, 1, 3, dtype=torch.long)
     with pytest.raises(ValueError, match=r"^B must be real .* point, got torch\.int64$"):
@@ -187,9 +183,7 @@ def install(monkeypatch: pytest.MonkeyPatch, on_device: None) -> Callable[[Any],
     return put
 
 
-def test_kernel_gets_the_scan_in_single_precision_and_its_answer_is_used(
-    install: Callable[[Any], None],
-) -> None:
+def test_kernel_gets_the_scan_in_single_precision_and_its_answer_is_used(install):
     def kernel(*tensors: Tensor) -> Tensor:
         assert {tensor.dtype for tensor in tensors} == {torch.float32}
         return selective_scan_reference(*tensors) + 1
@@ -207,13 +201,7 @@ def test_kernel_gets_the_scan_in_single_precision_and_its_answer_is_used(
     [(torch.float64, 3, "cpu"), (torch.float32, 257, "cpu"), (torch.float32, 3, "cuda")],
     ids=["double", "states", "away from a GPU"],
 )
-def test_what_the_kernel_cannot_take_stays_here(
-    dtype: torch.dtype,
-    states: int,
-    device: str,
-    install: Callable[[Any], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_kernel_cannot_take_stays_here(dtype, states, device, install, monkeypatch):
     def refuses(*_: Any) -> Tensor:
         raise AssertionError("the kernel was called")
 
@@ -225,9 +213,7 @@ def test_what_the_kernel_cannot_take_stays_here(
 
 
 @pytest.mark.usefixtures("on_device")
-def test_package_that_does_not_import_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_package_that_does_not_import_is_logged_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "mamba_ssm", None)
     values = inputs(2, 4, 7, 3, torch.float32)
     y = selective_scan(*values)

@@ -70,7 +70,7 @@ def each(function: Any, y: Tensor, index: Tensor, length: int, A: Tensor) -> Ten
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_agrees_for_any_choice_of_places(seed: int) -> None:
+def test_it_agrees_for_any_choice_of_places(seed):
     generator = torch.Generator().manual_seed(seed)
     index = torch.rand(3, 40, generator=generator).argsort(1)[:, :6].sort(1).values
     y = torch.randn(3, 6, CHANNELS, generator=generator, dtype=torch.float64)
@@ -83,14 +83,14 @@ def test_it_agrees_for_any_choice_of_places(seed: int) -> None:
     assert torch.equal(out, named)  # all quirks are the published computation
 
 
-def test_places_given_once_hold_for_every_sequence() -> None:
+def test_places_given_once_hold_for_every_sequence():
     out = state_space_token_interpolation(tokens(), INDEX[0], LENGTH, matrix())
 
     expected = state_space_token_interpolation(tokens(), INDEX[0].expand(2, -1), LENGTH, matrix())
     assert torch.equal(out, expected)
 
 
-def test_visible_tokens_come_back_as_they_are_even_if_all_are_visible() -> None:
+def test_visible_tokens_come_back_as_they_are_even_if_all_are_visible():
     y, A = tokens().float(), matrix().float()
     out = state_space_token_interpolation(y, INDEX, LENGTH, A)
     assert torch.equal(out.gather(1, INDEX[..., None].expand(-1, -1, CHANNELS)), y)
@@ -99,7 +99,7 @@ def test_visible_tokens_come_back_as_they_are_even_if_all_are_visible() -> None:
     assert torch.equal(state_space_token_interpolation(y[:, :1], torch.tensor([0]), 1, A), y[:, :1])
 
 
-def test_gradients_of_tokens_and_matrix_are_right_also_at_zero() -> None:
+def test_gradients_of_tokens_and_matrix_are_right_also_at_zero():
     y = tokens()[:, :, :2].requires_grad_()
     for A in (matrix()[:2, :2], torch.zeros(2, 2, dtype=torch.float64)):
         for compat in (False, True):
@@ -111,14 +111,14 @@ def test_gradients_of_tokens_and_matrix_are_right_also_at_zero() -> None:
             )
 
 
-def test_the_zero_order_hold_needs_no_inverse() -> None:
+def test_the_zero_order_hold_needs_no_inverse():
     singular = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
     a_bar, b_bar = zero_order_hold(singular)
     torch.testing.assert_close(a_bar, torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double())
     torch.testing.assert_close(b_bar, torch.tensor([[1.0, 0.5], [0.0, 1.0]]).double())
 
 
-def test_half_precision_tokens_are_computed_in_the_matrixs_own() -> None:
+def test_half_precision_tokens_are_computed_in_the_matrixs_own():
     y = tokens().bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         out = state_space_token_interpolation(y, INDEX, LENGTH, matrix().float())
@@ -142,16 +142,14 @@ def test_half_precision_tokens_are_computed_in_the_matrixs_own() -> None:
         ("endpoints", 0.0, 7, [0, 1, 1 + 7 / 3, 7.0, 5.0, 7.5, 0.0]),
     ],
 )
-def test_each_quirk_by_itself_is_what_it_says(
-    name: str, A: float, length: int, expected: list[float]
-) -> None:
+def test_each_quirk_by_itself_is_what_it_says(name, A, length, expected):
     """On visible tokens 1 and 5 at places 0 and 4, or 1 and 4 of more."""
     y, places = torch.tensor([[[1.0], [5.0]]]), torch.tensor([0 if length == 5 else 1, 4])
     out = state_space_token_interpolation(y, places, length, torch.full((1, 1), A), (name,))
     assert out.flatten().tolist()[-len(expected) :] == pytest.approx(expected)
 
 
-def test_the_layout_scrambles_tokens_and_channels() -> None:
+def test_the_layout_scrambles_tokens_and_channels():
     y = torch.arange(6.0).view(1, 3, 2)
     out = state_space_token_interpolation(y, torch.arange(3), 3, torch.zeros(2, 2), ("layout",))
     assert out.tolist() == [[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]]
@@ -170,7 +168,7 @@ def test_the_layout_scrambles_tokens_and_channels() -> None:
         ({"official_compat": ("alhpa",)}, "no 'alhpa'; it is true, false, or some of alpha"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(change: dict[str, Any], reason: str) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(change, reason):
     given = {"y_visible": tokens().float(), "visible_index": INDEX, "length": LENGTH}
     given |= {"A": matrix().float()} | change
     with pytest.raises(ValueError, match=reason) as error:

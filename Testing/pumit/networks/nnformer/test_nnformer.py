@@ -44,9 +44,7 @@ def tiny(**sizes: Any) -> NnFormer:
         ({"merges": ((1, 2, 2), (2, 2, 2))}, (6, 16, 16), (6, 8, 8)),  # slices farther apart
     ],
 )
-def test_logits_lie_on_the_fields_grid_and_gradients_reach_all(
-    sizes: dict[str, Any], size: tuple[int, ...], second: tuple[int, ...]
-) -> None:
+def test_logits_lie_on_the_fields_grid_and_gradients_reach_all(sizes, size, second):
     network = tiny(in_channels=2, **sizes)
     x = torch.randn(2, 2, *size)
     levels = network(x, deep_supervision=True)
@@ -62,7 +60,7 @@ def test_logits_lie_on_the_fields_grid_and_gradients_reach_all(
 
 
 @pytest.mark.parametrize("size", [(1, 17, 24), (3, 32, 16)])
-def test_slices_are_kept_where_nothing_halves_the_depth(size: tuple[int, ...]) -> None:
+def test_slices_are_kept_where_nothing_halves_the_depth(size):
     network = tiny(**FLAT)
     assert network.stride == (1, 8, 8)
     logits = network(torch.randn(1, 1, *size))
@@ -71,7 +69,7 @@ def test_slices_are_kept_where_nothing_halves_the_depth(size: tuple[int, ...]) -
     assert all(p.grad is not None for p in network.parameters())
 
 
-def test_the_official_options_change_the_answer_and_no_weight() -> None:
+def test_the_official_options_change_the_answer_and_no_weight():
     windows = ((2, 2, 2),) * 3
     state = {
         name: torch.randn_like(p) if name.endswith("bias.table") else p
@@ -87,7 +85,7 @@ def test_the_official_options_change_the_answer_and_no_weight() -> None:
     assert not torch.allclose(answers[0], answers[2])
 
 
-def test_the_trainer_weighs_three_levels_as_published() -> None:
+def test_the_trainer_weighs_three_levels_as_published():
     sizes = {**TINY, "merges": ((2, 2, 2),) * 3, "windows": ((2, 2, 2),) * 4}
     sizes |= {"depths": (1,) * 4, "num_heads": (1,) * 4, "decoder_num_heads": (1,) * 3}
     network = tiny(**sizes, num_supervised_levels=3, drop_path=0.0)
@@ -105,7 +103,7 @@ def test_the_trainer_weighs_three_levels_as_published() -> None:
     torch.testing.assert_close(found, 4 / 7 * first + 2 / 7 * second + 1 / 7 * third)
 
 
-def test_blocks_are_found_and_may_be_computed_again() -> None:
+def test_blocks_are_found_and_may_be_computed_again():
     network = tiny(drop_path=0.0)
     assert len(repeated_blocks(network)) == 5 + 4
     x = torch.randn(1, 1, 8, 12, 8)
@@ -118,7 +116,7 @@ def test_blocks_are_found_and_may_be_computed_again() -> None:
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_half_precision_gives_finite_answers() -> None:
+def test_half_precision_gives_finite_answers():
     network = tiny()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = network(torch.randn(1, 1, 9, 8, 8))
@@ -133,7 +131,7 @@ def test_half_precision_gives_finite_answers() -> None:
         ((1, 1, 2, 16, 16), "2 x 16 x 16 voxels is smaller than the 4 x 4 x 4"),
     ],
 )
-def test_fields_that_do_not_fit_are_refused_in_one_line(shape: tuple[int, ...], words: str) -> None:
+def test_fields_that_do_not_fit_are_refused_in_one_line(shape, words):
     with pytest.raises(PumitError, match=words) as error:
         tiny()(torch.zeros(shape))
     assert "\n" not in str(error.value)
@@ -155,9 +153,7 @@ def test_fields_that_do_not_fit_are_refused_in_one_line(shape: tuple[int, ...], 
         ({"drop_path": 1.5}, "drop_path must be"),
     ],
 )
-def test_sizes_that_do_not_fit_together_are_refused_in_one_line(
-    wrong: dict[str, Any], words: str
-) -> None:
+def test_sizes_that_do_not_fit_together_are_refused_in_one_line(wrong, words):
     with pytest.raises(PumitError, match=words) as error:
         tiny(**wrong)
     assert "\n" not in str(error.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.networks.nnformer.attention import AttentionSizes, Grid
+from pumit.networks.nnformer.attention import AttentionSizes
 from pumit.networks.nnformer.network import (
     ConvolutionalEmbedding,
     Down,
@@ -37,9 +37,7 @@ def disturbed(module: nn.Module) -> None:
     [((2, 4, 4), (2, 2, 2), (1, 2, 2)), ((1, 2, 1), (1, 2, 1), (1, 1, 1))],
 )
 @torch.no_grad()
-def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(
-    patch: Grid, first: Grid, second: Grid
-) -> None:
+def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(patch, first, second):
     embedding = ConvolutionalEmbedding(2, 8, patch=patch)
     disturbed(embedding)
     image = x = torch.randn(2, 2, 8, 8, 8)
@@ -60,8 +58,8 @@ def test_the_embedding_activates_and_normalises_all_but_the_last_convolution(
 )
 @torch.no_grad()
 def test_tokens_are_merged_and_expanded_after_their_norms(
-    factor: Grid, rounds_down: bool, padding: Grid, grid: Grid, output_padding: Grid
-) -> None:
+    factor, rounds_down, padding, grid, output_padding
+):
     down, up = Down(4, factor=factor, rounds_down=rounds_down), Up(8, factor=factor)
     disturbed(down)
     disturbed(up)
@@ -91,7 +89,7 @@ def test_tokens_are_merged_and_expanded_after_their_norms(
 
 @pytest.mark.parametrize("is_skip", [False, True])
 @torch.no_grad()
-def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip: bool) -> None:
+def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip):
     block = VolumeBlock(4, SIZES, is_skip=is_skip, is_shifted=True, mlp_ratio=4, drop_path=0.0)
     disturbed(block)
     x, skip = torch.randn(2, 1, 3, 4, 4, 4)
@@ -103,7 +101,7 @@ def test_a_block_adds_attention_and_perceptron_to_what_came(is_skip: bool) -> No
     torch.testing.assert_close(block(*seen), expected)
 
 
-def test_in_training_a_share_of_the_samples_skips_a_branch() -> None:
+def test_in_training_a_share_of_the_samples_skips_a_branch():
     block = VolumeBlock(4, SIZES, is_skip=False, is_shifted=False, mlp_ratio=4, drop_path=0.5)
     torch.manual_seed(0)
     x = torch.randn(64, 1, 2, 2, 4)
@@ -113,7 +111,7 @@ def test_in_training_a_share_of_the_samples_skips_a_branch() -> None:
         assert (block.eval()(x) != x).flatten(1).any(1).all()
 
 
-def test_drop_path_rises_evenly_over_all_layers() -> None:
+def test_drop_path_rises_evenly_over_all_layers():
     rates = shared_out(0.2, (2, 2, 2, 2))
     assert [len(stage) for stage in rates] == [2, 2, 2, 2]
     flat = [rate for stage in rates for rate in stage]

@@ -70,7 +70,7 @@ def reference(
 @pytest.mark.parametrize("is_shifted", [False, True])
 @pytest.mark.parametrize("grid", GRIDS)
 @torch.no_grad()
-def test_volume_attention_agrees_with_a_loop_over_tokens(grid: Grid, is_shifted: bool) -> None:
+def test_volume_attention_agrees_with_a_loop_over_tokens(grid, is_shifted):
     torch.manual_seed(0)
     attention = VolumeAttention(DIM, sizes(), is_shifted=is_shifted).double()
     begun(attention)
@@ -86,7 +86,7 @@ def test_volume_attention_agrees_with_a_loop_over_tokens(grid: Grid, is_shifted:
 
 @pytest.mark.parametrize("grid", GRIDS[1:3])
 @torch.no_grad()
-def test_unmasked_shift_joins_opposite_ends_but_never_padding(grid: Grid) -> None:
+def test_unmasked_shift_joins_opposite_ends_but_never_padding(grid):
     torch.manual_seed(0)
     attention = VolumeAttention(DIM, sizes(unmasked=True), is_shifted=True).double()
     begun(attention)
@@ -98,7 +98,7 @@ def test_unmasked_shift_joins_opposite_ends_but_never_padding(grid: Grid) -> Non
 
 @pytest.mark.parametrize("grid", [(3, 4, 5), (1, 2, 6)])
 @torch.no_grad()
-def test_skip_attention_asks_with_the_tokens_as_they_are(grid: Grid) -> None:
+def test_skip_attention_asks_with_the_tokens_as_they_are(grid):
     torch.manual_seed(0)
     attention = SkipAttention(DIM, sizes()).double()
     begun(attention)
@@ -112,7 +112,7 @@ def test_skip_attention_asks_with_the_tokens_as_they_are(grid: Grid) -> None:
         torch.testing.assert_close(attention.projection(out), found[i])
 
 
-def test_what_was_prepared_for_inference_serves_training() -> None:
+def test_what_was_prepared_for_inference_serves_training():
     attention = VolumeAttention(DIM, sizes(), is_shifted=True)
     x = torch.randn(1, 5, 11, 13, DIM)  # a grid of no other test: its mask is made here
     with torch.inference_mode():
@@ -122,12 +122,12 @@ def test_what_was_prepared_for_inference_serves_training() -> None:
     torch.testing.assert_close(after.detach(), before.clone())
 
 
-def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(ValueError, match=r"2 heads .* width of 7"):
         VolumeAttention(7, sizes(), is_shifted=False)
 
 
-def test_no_mask_is_made_where_all_see_all() -> None:
+def test_no_mask_is_made_where_all_see_all():
     cpu = torch.device("cpu")
     plain, shifted = (
         WindowLayout.fitting((4, 4, 8), (4, 4, 4), is_shifted=it) for it in (False, True)
@@ -146,7 +146,7 @@ def numbered(window: Grid, *, official_index: bool) -> RelativePositionBias:
 
 
 @pytest.mark.parametrize("window", [(2, 3, 4), (2, 2, 1)])
-def test_every_offset_has_an_entry_of_its_own(window: Grid) -> None:
+def test_every_offset_has_an_entry_of_its_own(window):
     largest = (2, 3, 4)
     spans = (range(1 - n, n) for n in largest)
     entry = {offset: i for i, offset in enumerate(itertools.product(*spans))}
@@ -159,7 +159,7 @@ def test_every_offset_has_an_entry_of_its_own(window: Grid) -> None:
 
 
 @pytest.mark.parametrize(("side", "used", "entries"), [(4, 115, 343), (8, 547, 3375)])
-def test_the_official_index_uses_a_part_of_the_table(side: int, used: int, entries: int) -> None:
+def test_the_official_index_uses_a_part_of_the_table(side, used, entries):
     window = (side,) * 3
     intended, official = (numbered(window, official_index=it) for it in (False, True))
 
@@ -170,7 +170,7 @@ def test_the_official_index_uses_a_part_of_the_table(side: int, used: int, entri
     assert (first, last) == (0, used - 1)
 
 
-def test_a_window_that_the_official_index_leaves_is_refused() -> None:
+def test_a_window_that_the_official_index_leaves_is_refused():
     with pytest.raises(ValueError, match="official_index needs"):
         RelativePositionBias((8, 1, 1), 1, official_index=True)
     RelativePositionBias((7, 10, 10), 1, official_index=True)

@@ -28,9 +28,7 @@ def network_with(**sizes: object) -> PromptableNetwork:
 
 
 @pytest.mark.parametrize(("geodesic", "da0"), [(True, 2), (False, 5)])
-def test_a_network_without_them_goes_on_as_it_is(
-    field_batch: Build, geodesic: bool, da0: int
-) -> None:
+def test_a_network_without_them_goes_on_as_it_is(field_batch, geodesic, da0):
     old = network_with(geodesic=geodesic)
     new = network_with(geodesic=geodesic, **CLASSES)
     new.load_state_dict(with_class_path(old.state_dict(), new))
@@ -41,7 +39,7 @@ def test_a_network_without_them_goes_on_as_it_is(
         )
 
 
-def test_weights_that_have_them_stay() -> None:
+def test_weights_that_have_them_stay():
     network = network_with(geodesic=True, **CLASSES)
     state = network.state_dict()
     grown = with_class_path(state, network)
@@ -49,7 +47,7 @@ def test_weights_that_have_them_stay() -> None:
     assert all(grown[name] is state[name] for name in state)
 
 
-def test_attention_by_directions_begins_anew_and_nothing_else() -> None:
+def test_attention_by_directions_begins_anew_and_nothing_else():
     old = network_with(geodesic=True, **CLASSES)
     torch.nn.init.constant_(old.mask_decoder.blocks[0].to_image.q.weight, 1e3)
     new = network_with(geodesic=True, qk_norm=True, **CLASSES)
@@ -63,13 +61,13 @@ def test_attention_by_directions_begins_anew_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(5, 9), (0, 9), (5, 0)])
-def test_prototypes_of_other_classes_are_left_behind(before: int, after: int) -> None:
+def test_prototypes_of_other_classes_are_left_behind(before, after):
     network = network_with(geodesic=True, **{**CLASSES, "num_classes": before})
     other = network_with(geodesic=True, **{**CLASSES, "num_classes": after})
     other.load_state_dict(with_class_path(network.state_dict(), other))
 
 
-def test_class_vectors_have_length_one_and_logits_are_cosines(field_batch: Build) -> None:
+def test_class_vectors_have_length_one_and_logits_are_cosines(field_batch):
     network = network_with(geodesic=True, **CLASSES)
     image, _ = field_batch(1)
     with torch.no_grad():
@@ -84,7 +82,7 @@ def test_class_vectors_have_length_one_and_logits_are_cosines(field_batch: Build
     assert float(logits.abs().max()) <= CLASS_SCALE * (1 + 1e-5)
 
 
-def test_a_network_without_classes_says_so(field_batch: Build) -> None:
+def test_a_network_without_classes_says_so(field_batch):
     network = network_with(geodesic=True)
     image, _ = field_batch(1)
     with pytest.raises(ValueError, match="classes"):
@@ -92,9 +90,7 @@ def test_a_network_without_classes_says_so(field_batch: Build) -> None:
 
 
 @pytest.mark.parametrize("label", [POSITIVE, NEGATIVE])
-def test_the_map_of_a_point_is_the_cosine_with_the_class_there(
-    field_batch: Build, label: int
-) -> None:
+def test_the_map_of_a_point_is_the_cosine_with_the_class_there(field_batch, label):
     """One point in the middle of a voxel of the maps, so that nothing is interpolated."""
     network = network_with(geodesic=True, **CLASSES)
     image, prompts = field_batch(0, 16)
@@ -110,7 +106,7 @@ def test_the_map_of_a_point_is_the_cosine_with_the_class_there(
     assert (maps[:, 1 - index] == 0).all()
 
 
-def test_without_prompts_the_maps_are_empty(field_batch: Build) -> None:
+def test_without_prompts_the_maps_are_empty(field_batch):
     network = network_with(geodesic=True, **CLASSES)
     image, prompts = field_batch(2)
     none = replace(
@@ -122,7 +118,7 @@ def test_without_prompts_the_maps_are_empty(field_batch: Build) -> None:
     assert (maps[:, -CLASS_MAPS:] == 0).all()
 
 
-def test_the_map_of_a_box_is_higher_for_what_the_box_holds(field_batch: Build) -> None:
+def test_the_map_of_a_box_is_higher_for_what_the_box_holds(field_batch):
     """Class vectors of two kinds, one inside the box and one around it."""
     network = network_with(geodesic=True, **CLASSES)
     image, prompts = field_batch(0, 16)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from pumit.networks.promptable.constants import NO_LABEL, POSITIVE
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder, box_likeness
 from pumit.networks.pumit import Anisotropy
 from torch import Tensor
@@ -33,9 +32,7 @@ def only_point(prompts: PromptBatch, place: tuple[float, float, float]) -> Promp
 
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
-def test_nearness_peaks_where_the_point_is(
-    tiny_network: PromptableNetwork, field_batch: Build, da0: int
-) -> None:
+def test_nearness_peaks_where_the_point_is(tiny_network, field_batch, da0):
     image, prompts = field_batch(da0, 32, 1)
     depth = image.shape[2]
     place = (float(depth // 4), 9.0, 21.0)
@@ -49,9 +46,7 @@ def test_nearness_peaks_where_the_point_is(
         assert abs(centre - place[axis]) <= steps[axis] / 2 + 1e-6
 
 
-def test_nearness_is_round_in_millimetres(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_nearness_is_round_in_millimetres(tiny_network, field_batch):
     """Slices 4 voxels thick: one slice away is as far as four voxels in the plane."""
     image, prompts = field_batch(2, 32, 1)
     prompts = replace(prompts, slice_ratio=torch.tensor([4.0]))
@@ -63,9 +58,7 @@ def test_nearness_is_round_in_millimetres(
     torch.testing.assert_close(near[4, 8, 8], near[3, 8, 10], rtol=1e-4, atol=1e-6)
 
 
-def test_grid_positions_are_the_centres_of_the_cells(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_grid_positions_are_the_centres_of_the_cells(tiny_network, field_batch):
     image, prompts = field_batch(1, 16, 2)
     embedding = tiny_network.embed(image, Anisotropy(1))
     grid = tiny_network.prompt_encoder.grid_positions((8, 8, 8), embedding, prompts.slice_ratio)
@@ -74,9 +67,7 @@ def test_grid_positions_are_the_centres_of_the_cells(
     torch.testing.assert_close(grid[0, 7, 7, 7], torch.tensor([7 * ratio, 14.5, 14.5]))
 
 
-def test_features_under_a_point_are_those_of_its_place(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_features_under_a_point_are_those_of_its_place(tiny_network, field_batch):
     image, prompts = field_batch(1, 16, 1)
     embedding = tiny_network.embed(image, Anisotropy(1))
     encoder = tiny_network.prompt_encoder
@@ -86,9 +77,7 @@ def test_features_under_a_point_are_those_of_its_place(
         torch.testing.assert_close(value, image[0, :, place[0], place[1], place[2]])
 
 
-def test_likeness_is_full_at_the_clicked_intensity(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_likeness_is_full_at_the_clicked_intensity(tiny_network, field_batch):
     image, prompts = field_batch(1, 16, 1)
     image[:, :2] = 0.2
     image[:, :2, :, 8:] = 0.9
@@ -99,9 +88,7 @@ def test_likeness_is_full_at_the_clicked_intensity(
     assert (alike[:, :3] < 0.05).all()
 
 
-def test_the_box_map_is_positive_inside_and_negative_outside(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_the_box_map_is_positive_inside_and_negative_outside(tiny_network, field_batch):
     image, prompts = field_batch(1, 16, 1)
     ratio = float(prompts.slice_ratio[0])
     boxes = torch.tensor([[[2 * ratio, 4.0, 4.0], [5 * ratio, 11.0, 11.0]]])
@@ -115,7 +102,7 @@ def test_the_box_map_is_positive_inside_and_negative_outside(
     assert (box[:, :, 6:] < 0).all()
 
 
-def test_position_codes_are_the_same_in_every_process() -> None:
+def test_position_codes_are_the_same_in_every_process():
     """They come from their own seed: training in parts and on machines must agree."""
     torch.manual_seed(1)
     first = PromptEncoder(24, 16, 2).frequencies
@@ -128,9 +115,7 @@ def test_position_codes_are_the_same_in_every_process() -> None:
     [(1.0, 5.0, NO_LABEL), (1.0, 5.0, POSITIVE), (-1.0, 8.0, NO_LABEL)],
     ids=["alone", "with a click", "nothing around"],
 )
-def test_what_occurs_only_inside_a_box_alone_is_alike(
-    lower: float, upper: float, label: int
-) -> None:
+def test_what_occurs_only_inside_a_box_alone_is_alike(lower, upper, label):
     image = torch.full((1, 1, 8, 8, 8), 0.2)
     image[..., 2:5, 2:5, 2:5] = 0.9
     prompts = PromptBatch(

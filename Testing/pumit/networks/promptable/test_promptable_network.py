@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.promptable.constants import NO_LABEL
 from pumit.networks.promptable.mask_decoder import CrossAttention
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.fields import field_shape
@@ -37,9 +35,7 @@ def padded(prompts: PromptBatch, count: int) -> PromptBatch:
 
 
 @pytest.mark.parametrize(("da0", "size"), [*((da0, 32) for da0 in range(6)), (2, 24)])
-def test_masks_have_the_fields_shape_at_every_degree_and_size(
-    tiny_network: PromptableNetwork, field_batch: Build, da0: int, size: int
-) -> None:
+def test_masks_have_the_fields_shape_at_every_degree_and_size(tiny_network, field_batch, da0, size):
     """Larger fields than the training one too: BA-SAM keeps the attention's scale."""
     image, prompts = field_batch(da0, size)
     with torch.no_grad():
@@ -52,9 +48,7 @@ def test_masks_have_the_fields_shape_at_every_degree_and_size(
 
 
 @pytest.mark.parametrize("da0", DEGREES)
-def test_gradients_reach_every_parameter(
-    tiny_network: PromptableNetwork, field_batch: Build, da0: int
-) -> None:
+def test_gradients_reach_every_parameter(tiny_network, field_batch, da0):
     network = tiny_network.train()
     image, prompts = field_batch(da0)
     # One row without a box, and a row without a point, so that all embeddings are requested.
@@ -68,9 +62,7 @@ def test_gradients_reach_every_parameter(
     assert set(silent) <= {"prompt_encoder.no_point"}
 
 
-def test_the_iou_head_sends_no_gradient_into_the_masks(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_the_iou_head_sends_no_gradient_into_the_masks(tiny_network, field_batch):
     image, prompts = field_batch(1)
     _, iou = tiny_network(image, Anisotropy(1), prompts)
     iou.sum().backward()
@@ -80,9 +72,7 @@ def test_the_iou_head_sends_no_gradient_into_the_masks(
 
 
 @pytest.mark.parametrize("da0", DEGREES)
-def test_padding_changes_nothing(
-    tiny_network: PromptableNetwork, field_batch: Build, da0: int
-) -> None:
+def test_padding_changes_nothing(tiny_network, field_batch, da0):
     image, prompts = field_batch(da0)
     with torch.no_grad():
         embedding = tiny_network.embed(image, Anisotropy(da0))
@@ -94,9 +84,7 @@ def test_padding_changes_nothing(
                 torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-def test_what_is_switched_off_has_no_say(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_what_is_switched_off_has_no_say(tiny_network, field_batch):
     """A box or a prior that is marked absent may hold anything."""
     image, prompts = field_batch(1)
     off = torch.zeros(2, dtype=torch.bool)
@@ -110,7 +98,7 @@ def test_what_is_switched_off_has_no_say(
     torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
-def test_every_kind_of_prompt_matters(tiny_network: PromptableNetwork, field_batch: Build) -> None:
+def test_every_kind_of_prompt_matters(tiny_network, field_batch):
     image, prompts = field_batch(1)
     off = torch.zeros(2, dtype=torch.bool)
     labels = prompts.labels.clone()
@@ -131,9 +119,7 @@ def test_every_kind_of_prompt_matters(tiny_network: PromptableNetwork, field_bat
             assert difference > 1e-5, name
 
 
-def test_the_order_of_points_does_not_matter(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_the_order_of_points_does_not_matter(tiny_network, field_batch):
     image, prompts = field_batch(1, count=1)
     prompts.labels[0, 2] = 1
     turned = replace(prompts, points=prompts.points.flip(1), labels=prompts.labels.flip(1))
@@ -144,9 +130,7 @@ def test_the_order_of_points_does_not_matter(
 
 
 @pytest.mark.parametrize("da0", DEGREES)
-def test_a_batch_answers_as_its_rows_alone(
-    tiny_network: PromptableNetwork, field_batch: Build, da0: int
-) -> None:
+def test_a_batch_answers_as_its_rows_alone(tiny_network, field_batch, da0):
     image, prompts = field_batch(da0, count=3)
     with torch.no_grad():
         together = tiny_network(image, Anisotropy(da0), prompts)
@@ -156,9 +140,7 @@ def test_a_batch_answers_as_its_rows_alone(
                 torch.testing.assert_close(a[[row]], b, atol=1e-4, rtol=1e-4)
 
 
-def test_an_embedding_serves_several_targets(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_an_embedding_serves_several_targets(tiny_network, field_batch):
     image, prompts = field_batch(1, count=2)
     with torch.no_grad():
         one = tiny_network.embed(image[:1], Anisotropy(1))
@@ -167,9 +149,7 @@ def test_an_embedding_serves_several_targets(
     torch.testing.assert_close(repeated, twice, atol=1e-4, rtol=1e-4)
 
 
-def test_depth_of_prompts_does_not_count_in_one_slice(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_depth_of_prompts_does_not_count_in_one_slice(tiny_network, field_batch):
     """Slice ratio zero: a box of any depth, also an empty one, is the box in the plane."""
     image, prompts = field_batch(5)
     boxes = prompts.boxes.clone()
@@ -192,14 +172,12 @@ def test_depth_of_prompts_does_not_count_in_one_slice(
     ],
     ids=str,
 )
-def test_impossible_sizes_are_refused(tiny_sizes: dict[str, Any], change: dict[str, Any]) -> None:
+def test_impossible_sizes_are_refused(tiny_sizes, change):
     with pytest.raises(PumitError):
         build_network("promptable", **{**tiny_sizes, **change})
 
 
-def test_half_precision_autocast_stays_near(
-    tiny_network: PromptableNetwork, field_batch: Build
-) -> None:
+def test_half_precision_autocast_stays_near(tiny_network, field_batch):
     image, prompts = field_batch(1)
     with torch.no_grad():
         exact, _ = tiny_network(image, Anisotropy(1), prompts)
@@ -220,7 +198,7 @@ def gradient(attention: CrossAttention, image: Tensor, tokens: Tensor, *, is_hal
     return image.grad
 
 
-def test_gradients_of_attention_that_is_sure_survive() -> None:
+def test_gradients_of_attention_that_is_sure_survive():
     """Scores of some hundreds, as those of a network that was trained for long, decide sharply."""
     torch.manual_seed(0)
     attention = CrossAttention(48, 4)

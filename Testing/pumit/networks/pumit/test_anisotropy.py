@@ -25,16 +25,12 @@ from pumit.networks.pumit import Anisotropy
         ((4.0, 0.5, 2.0), 2),
     ],
 )
-def test_degree_is_the_floored_logarithm_of_the_spacing_ratio(
-    spacing_mm: tuple[float, float, float], degree: int
-) -> None:
+def test_degree_is_the_floored_logarithm_of_the_spacing_ratio(spacing_mm, degree):
     assert Anisotropy.from_spacing(spacing_mm).da0 == degree
 
 
 @given(st.tuples(*[st.floats(1e-3, 1e3)] * 3), st.sampled_from([0.001, 0.7, 1.3, 25.4, 1000.0]))
-def test_degree_does_not_depend_on_the_unit(
-    spacing: tuple[float, float, float], factor: float
-) -> None:
+def test_degree_does_not_depend_on_the_unit(spacing, factor):
     ratio = spacing[0] / math.sqrt(spacing[1] * spacing[2])
     if abs(math.log2(ratio) - round(math.log2(ratio))) > 1e-4:
         scaled = [s * factor for s in spacing]
@@ -42,7 +38,7 @@ def test_degree_does_not_depend_on_the_unit(
 
 
 @pytest.mark.parametrize(("bad", "axis"), [(0.0, 0), (-1.0, 1), (math.nan, 2)])
-def test_spacing_that_is_not_positive_is_refused(bad: float, axis: int) -> None:
+def test_spacing_that_is_not_positive_is_refused(bad, axis):
     spacing = [1.0, 1.0, 1.0]
     spacing[axis] = bad
     with pytest.raises(ValueError, match="Spacing must be positive"):
@@ -52,12 +48,12 @@ def test_spacing_that_is_not_positive_is_refused(bad: float, axis: int) -> None:
 @pytest.mark.parametrize(
     ("isotropic", "depths"), [(64, (64, 32, 16, 8, 4, 1)), (80, (80, 40, 20, 10, 5, 1))]
 )
-def test_crop_depths_are_the_published_ones(isotropic: int, depths: tuple[int, ...]) -> None:
+def test_crop_depths_are_the_published_ones(isotropic, depths):
     assert tuple(Anisotropy(da).depth_at(isotropic) for da in range(6)) == depths
 
 
 @pytest.mark.parametrize("da", range(6))
-def test_depth_is_halved_last_on_the_way_down_and_first_on_the_way_up(da: int) -> None:
+def test_depth_is_halved_last_on_the_way_down_and_first_on_the_way_up(da):
     state = Anisotropy(da)
     for level in range(8):
         assert state.level == level
@@ -70,7 +66,7 @@ def test_depth_is_halved_last_on_the_way_down_and_first_on_the_way_up(da: int) -
 
 @pytest.mark.parametrize("da", range(6))
 @pytest.mark.parametrize("k", range(5))
-def test_one_large_step_reduces_depth_like_many_small_ones(da: int, k: int) -> None:
+def test_one_large_step_reduces_depth_like_many_small_ones(da, k):
     small, state = 1, Anisotropy(da)
     for _ in range(k):
         small *= state.depth_stride(1)
@@ -80,7 +76,7 @@ def test_one_large_step_reduces_depth_like_many_small_ones(da: int, k: int) -> N
     assert Anisotropy(da).down(k) == state
 
 
-def test_what_is_no_degree_or_level_is_refused() -> None:
+def test_what_is_no_degree_or_level_is_refused():
     for da in (-1, 6):
         with pytest.raises(ValueError, match="degree of anisotropy"):
             Anisotropy(da)

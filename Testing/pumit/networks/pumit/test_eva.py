@@ -29,7 +29,7 @@ def slow_rotation(
     return out
 
 
-def test_depth_frequencies_are_the_published_ones_also_from_the_meta_device() -> None:
+def test_depth_frequencies_are_the_published_ones_also_from_the_meta_device():
     with torch.device("meta"):
         rope = AdditiveRotaryEmbedding3D(64)
 
@@ -41,7 +41,7 @@ def test_depth_frequencies_are_the_published_ones_also_from_the_meta_device() ->
 
 
 @pytest.mark.parametrize("head_dim", [4, 16, 64])
-def test_rotation_agrees_with_the_slow_reference(head_dim: int) -> None:
+def test_rotation_agrees_with_the_slow_reference(head_dim):
     q = torch.randn(2, 3, len(PLACES), head_dim)
 
     out = AdditiveRotaryEmbedding3D(head_dim, base=500.0, base_z=37.0)(q, torch.tensor(PLACES))
@@ -51,7 +51,7 @@ def test_rotation_agrees_with_the_slow_reference(head_dim: int) -> None:
         torch.testing.assert_close(out[1, 2, n], reference, rtol=1e-4, atol=1e-5)
 
 
-def test_a_half_precision_network_keeps_exact_angles() -> None:
+def test_a_half_precision_network_keeps_exact_angles():
     positions = torch.tensor([[11, 39, 63]])
     exact = AdditiveRotaryEmbedding3D(64).angles(positions)
 
@@ -62,9 +62,7 @@ def test_a_half_precision_network_keeps_exact_angles() -> None:
 
 @pytest.mark.parametrize("product", ["_complex_product", "_real_product"])
 @pytest.mark.parametrize("layout", ["tokens first", "every second", "half"])
-def test_rotation_holds_for_every_device_and_layout(
-    monkeypatch: pytest.MonkeyPatch, product: str, layout: str
-) -> None:
+def test_rotation_holds_for_every_device_and_layout(monkeypatch, product, layout):
     monkeypatch.setattr(eva, "_complex_product", getattr(eva, product))
     q = torch.randn(1, len(PLACES), 2, 8).transpose(1, 2)
     if layout == "every second":
@@ -78,7 +76,7 @@ def test_rotation_holds_for_every_device_and_layout(
     torch.testing.assert_close(out[0, 1], reference)
 
 
-def test_head_sizes_not_divisible_by_4_are_refused() -> None:
+def test_head_sizes_not_divisible_by_4_are_refused():
     with pytest.raises(ValueError, match="divisible by 4"):
         AdditiveRotaryEmbedding3D(18)
 
@@ -101,7 +99,7 @@ def slow_attention(layer: EvaAttention, x: Tensor, rope: AdditiveRotaryEmbedding
     return layer.proj(out)[None]
 
 
-def test_attention_agrees_with_a_slow_reference() -> None:
+def test_attention_agrees_with_a_slow_reference():
     layer, rope = EvaAttention(16, 2).double(), AdditiveRotaryEmbedding3D(8)
     x = torch.randn(1, 13, 16, dtype=torch.float64)
 
@@ -111,7 +109,7 @@ def test_attention_agrees_with_a_slow_reference() -> None:
     torch.testing.assert_close(layer(x, rope.of_grid(GRID, x, prefix=1), GRID), expected)
 
 
-def test_block_adds_attention_and_a_gated_feed_forward_to_its_input() -> None:
+def test_block_adds_attention_and_a_gated_feed_forward_to_its_input():
     block, rope = EvaBlock(16, 2, 24), AdditiveRotaryEmbedding3D(8)
     x = torch.randn(2, 12, 16)
     rotations = rope.of_grid(GRID, x)
@@ -128,7 +126,7 @@ def test_block_adds_attention_and_a_gated_feed_forward_to_its_input() -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_ba_sam_penalises_distance_and_a_negative_slope_can_come_back() -> None:
+def test_ba_sam_penalises_distance_and_a_negative_slope_can_come_back():
     torch.manual_seed(0)
     layer, rope = EvaAttention(16, 2, train_tokens=12).double(), AdditiveRotaryEmbedding3D(8)
     x, answers = torch.randn(1, 12, 16, dtype=torch.float64), []

@@ -1,12 +1,9 @@
 """Masked image modelling at tiny sizes: published counts, what the mask hides, gradients."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.vit import MaskedImageModel, random_mask
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 SIZES = {
@@ -28,12 +25,12 @@ def tiny() -> MaskedImageModel:
 
 
 @pytest.mark.parametrize(("patches", "visible"), [(256, 115), (500, 224), (100, 44)])
-def test_visible_counts_at_55_percent_are_the_published_ones(patches: int, visible: int) -> None:
+def test_visible_counts_at_55_percent_are_the_published_ones(patches, visible):
     is_masked = random_mask(3, patches, ratio=RATIO)
     assert ((~is_masked).sum(dim=1) == visible).all()
 
 
-def test_masks_differ_between_images_and_repeat_with_the_generator() -> None:
+def test_masks_differ_between_images_and_repeat_with_the_generator():
     masks = [
         random_mask(2, 100, ratio=RATIO, generator=torch.Generator().manual_seed(5))
         for _ in range(2)
@@ -43,7 +40,7 @@ def test_masks_differ_between_images_and_repeat_with_the_generator() -> None:
     assert not torch.equal(*masks[0])
 
 
-def test_every_patch_is_as_likely_to_be_masked() -> None:
+def test_every_patch_is_as_likely_to_be_masked():
     share = (
         random_mask(4000, 20, ratio=RATIO, generator=torch.Generator().manual_seed(0))
         .float()
@@ -55,8 +52,8 @@ def test_every_patch_is_as_likely_to_be_masked() -> None:
 
 @pytest.mark.parametrize("da", [0, 2, 5])
 def test_it_predicts_the_masked_patches_and_gradients_reach_all_parameters(
-    da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
-) -> None:
+    da, assert_gradients_reach_all
+):
     network = tiny().double()
     depth = (16, 8, 4, 2, 2, 1)[da]
     patches = 1 * 2 * 3 if da == 5 else 12
@@ -71,7 +68,7 @@ def test_it_predicts_the_masked_patches_and_gradients_reach_all_parameters(
     assert_gradients_reach_all(network, F.cross_entropy(logits, target[is_masked]))
 
 
-def test_masked_patches_show_neither_content_nor_absolute_position() -> None:
+def test_masked_patches_show_neither_content_nor_absolute_position():
     network, anisotropy = tiny(), Anisotropy(0)
     x, is_masked = torch.rand(1, 1, 16, 16, 16), torch.zeros(1, 8, dtype=torch.bool)
     is_masked[0, 5] = True  # grid position (1, 0, 1)
@@ -84,13 +81,13 @@ def test_masked_patches_show_neither_content_nor_absolute_position() -> None:
     torch.testing.assert_close(network(x, anisotropy, is_masked), before, rtol=0, atol=0)
 
 
-def test_masked_patches_still_know_where_they_are_by_rotation() -> None:
+def test_masked_patches_still_know_where_they_are_by_rotation():
     logits = tiny()(torch.rand(1, 1, 16, 16, 16), Anisotropy(0), random_mask(1, 8, ratio=RATIO))
 
     assert (logits[0] - logits[1]).abs().max() > 0
 
 
-def test_a_ratio_outside_0_to_1_and_a_mask_for_another_grid_are_refused() -> None:
+def test_a_ratio_outside_0_to_1_and_a_mask_for_another_grid_are_refused():
     for ratio in (-0.1, 1.1):
         with pytest.raises(ValueError, match="mask ratio"):
             random_mask(1, 8, ratio=ratio)

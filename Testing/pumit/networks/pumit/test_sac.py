@@ -10,7 +10,7 @@ DEPTHS_OF_16 = (16, 8, 4, 2, 1, 1)  # what an isotropic depth of 16 is at each d
 
 
 @pytest.mark.parametrize("da", DEGREES)
-def test_downsampling_gives_the_published_value_and_depths(da: int) -> None:
+def test_downsampling_gives_the_published_value_and_depths(da):
     # The mean over depth keeps a depth-constant image's response: 63 / 2 after division by 64.
     layer = SACDownsample(1, 1, 2)
     with torch.no_grad():
@@ -26,9 +26,7 @@ def test_downsampling_gives_the_published_value_and_depths(da: int) -> None:
 
 @pytest.mark.parametrize("da", DEGREES)
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_downsampling_equals_the_plain_convolution_on_slices_repeated_to_isotropy(
-    da: int, k: int
-) -> None:
+def test_downsampling_equals_the_plain_convolution_on_slices_repeated_to_isotropy(da, k):
     layer = SACDownsample(2, 3, k).double()
     repeats = 2**da
     x = torch.randn(1, 2, 2 * Anisotropy(da).depth_stride(k), 16, 16, dtype=torch.float64)
@@ -42,7 +40,7 @@ def test_downsampling_equals_the_plain_convolution_on_slices_repeated_to_isotrop
 
 
 @pytest.mark.parametrize("da", [2, 3, 5])
-def test_3x3x3_equals_the_plain_convolution_inside_slices_repeated_to_isotropy(da: int) -> None:
+def test_3x3x3_equals_the_plain_convolution_inside_slices_repeated_to_isotropy(da):
     layer = SACConv(2, 3).double()
     x = torch.randn(1, 2, 3, 6, 5, dtype=torch.float64)
     repeats = 2**da
@@ -57,9 +55,7 @@ def test_3x3x3_equals_the_plain_convolution_inside_slices_repeated_to_isotropy(d
 
 @pytest.mark.parametrize(("da", "level"), [(0, 0), (1, 1), (2, 4), (5, 5)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_3x3x3_is_the_plain_convolution_once_no_halving_is_pending(
-    da: int, level: int, stride: int
-) -> None:
+def test_3x3x3_is_the_plain_convolution_once_no_halving_is_pending(da, level, stride):
     layer = SACConv(2, 3, stride)
     x = torch.randn(1, 2, 4, 6, 8)
 
@@ -69,7 +65,7 @@ def test_3x3x3_is_the_plain_convolution_once_no_halving_is_pending(
 
 
 @pytest.mark.parametrize("da", DEGREES)
-def test_upsampling_after_two_reductions_by_4_gives_the_published_depths(da: int) -> None:
+def test_upsampling_after_two_reductions_by_4_gives_the_published_depths(da):
     layer = SACUpsample(1, 1, 1)
     with torch.no_grad():
         layer.weight.copy_((torch.arange(8) / 8).reshape(1, 1, 2, 2, 2))
@@ -83,9 +79,7 @@ def test_upsampling_after_two_reductions_by_4_gives_the_published_depths(da: int
 
 @pytest.mark.parametrize("da", DEGREES)
 @pytest.mark.parametrize(("level", "k"), [(1, 1), (2, 2), (4, 2)])
-def test_upsampling_sums_the_slices_of_the_plain_transposed_convolution(
-    da: int, level: int, k: int
-) -> None:
+def test_upsampling_sums_the_slices_of_the_plain_transposed_convolution(da, level, k):
     layer = SACUpsample(3, 2, k).double()
     x = torch.randn(1, 3, 2, 3, 2, dtype=torch.float64)
     anisotropy = Anisotropy(da, level)

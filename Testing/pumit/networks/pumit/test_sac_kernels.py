@@ -35,7 +35,7 @@ def used(request: pytest.FixtureRequest) -> nn.Module:
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 8, 16])
-def test_slices_are_summed_in_contiguous_groups(slices: int) -> None:
+def test_slices_are_summed_in_contiguous_groups(slices):
     kernel = torch.randn(3, 2, 2 * slices, 2, 2, dtype=torch.float64)
 
     total = sum_depth_groups(kernel, 2)
@@ -56,13 +56,8 @@ def test_slices_are_summed_in_contiguous_groups(slices: int) -> None:
 )
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_patches_are_embedded_and_spread_as_by_convolutions(
-    ours: Callable[..., Tensor],
-    torchs: Callable[..., Tensor],
-    size: tuple[int, ...],
-    channels: tuple[int, int],
-    kernel: tuple[int, ...],
-    has_bias: bool,
-) -> None:
+    ours, torchs, size, channels, kernel, has_bias
+):
     x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(*channels, *kernel, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(5, dtype=torch.float64, requires_grad=True) if has_bias else None
@@ -76,7 +71,7 @@ def test_patches_are_embedded_and_spread_as_by_convolutions(
         torch.testing.assert_close(gradient, slow)
 
 
-def test_a_sum_is_made_once(used: nn.Module) -> None:
+def test_a_sum_is_made_once(used):
     with torch.no_grad():
         assert used.kernel_of_depth(1) is used.kernel_of_depth(1)
         torch.testing.assert_close(used(X, SHALLOW), expected(used))
@@ -100,7 +95,7 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_kernel_is_summed_again(used: nn.Module, change: str) -> None:
+def test_a_changed_kernel_is_summed_again(used, change):
     for parameter in used.parameters():
         parameter.grad = torch.ones_like(parameter)
     before = used.weight.detach().clone()
@@ -111,13 +106,13 @@ def test_a_changed_kernel_is_summed_again(used: nn.Module, change: str) -> None:
     torch.testing.assert_close(answer.clone(), expected(used))
 
 
-def test_a_cast_kernel_is_summed_again(used: nn.Module) -> None:
+def test_a_cast_kernel_is_summed_again(used):
     used.double()
     with torch.no_grad():
         torch.testing.assert_close(used(X.double(), SHALLOW), expected(used, X.double()))
 
 
-def test_each_training_step_sums_anew_and_reaches_the_whole_kernel(used: nn.Module) -> None:
+def test_each_training_step_sums_anew_and_reaches_the_whole_kernel(used):
     for _ in range(2):
         used.zero_grad()
         used(X, SHALLOW).sum().backward()
@@ -128,7 +123,7 @@ def test_each_training_step_sums_anew_and_reaches_the_whole_kernel(used: nn.Modu
     assert not used._depth_sums
 
 
-def test_copies_answer_for_themselves(used: nn.Module) -> None:
+def test_copies_answer_for_themselves(used):
     other = copy.deepcopy(used)
     assert other.state_dict().keys() == used.state_dict().keys() == {"weight", "bias"}
     with torch.no_grad():
@@ -138,7 +133,7 @@ def test_copies_answer_for_themselves(used: nn.Module) -> None:
         torch.testing.assert_close(used(X, SHALLOW), expected(used))
 
 
-def test_a_replaced_parameter_is_used_for_one_call_only(used: nn.Module) -> None:
+def test_a_replaced_parameter_is_used_for_one_call_only(used):
     state = {k: v.detach() + 1 for k, v in used.state_dict().items()}
     with torch.no_grad():
         replaced = torch.func.functional_call(used, state, (X, SHALLOW))

@@ -25,7 +25,7 @@ def tiny(**changes: object) -> SegmentationNetwork:
 
 
 @pytest.mark.parametrize("size", [(8, 64, 32), (16, 32, 64)])
-def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
+def test_logits_lie_on_the_images_grid(size):
     network = tiny()
     x = torch.randn(1, 2, *size)
 
@@ -53,9 +53,7 @@ def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
         ((16, 16, 16), (2, 4), 0),
     ],
 )
-def test_nearer_slices_have_deeper_patches_and_kernels(
-    patch: tuple[int, int, int], details: tuple[int, ...], flat: int
-) -> None:
+def test_nearer_slices_have_deeper_patches_and_kernels(patch, details, flat):
     network = tiny(fixed_patch=patch, detail_widths=details).double()
     size = [4 * patch[0], 2 * patch[1], 2 * patch[2]]
     x = torch.randn(1, 2, *size, dtype=torch.float64)
@@ -80,7 +78,7 @@ CANCELLED = {
 }
 
 
-def test_gradients_reach_all_parameters_but_cancelled_biases() -> None:
+def test_gradients_reach_all_parameters_but_cancelled_biases():
     network = tiny().double()
 
     levels = network(torch.randn(1, 2, 16, 64, 64, dtype=torch.float64), deep_supervision=True)
@@ -91,7 +89,7 @@ def test_gradients_reach_all_parameters_but_cancelled_biases() -> None:
     assert {name for name, g in gradients.items() if g.abs().max() < 1e-12} == CANCELLED
 
 
-def test_a_narrow_head_begins_as_any_and_moves_its_logits_as_a_wide_one() -> None:
+def test_a_narrow_head_begins_as_any_and_moves_its_logits_as_a_wide_one():
     torch.manual_seed(0)
     plain = SegmentationHead(8, 3, 0)
     torch.manual_seed(0)
@@ -107,14 +105,14 @@ def test_a_narrow_head_begins_as_any_and_moves_its_logits_as_a_wide_one() -> Non
     torch.testing.assert_close(moved[1], 8 * moved[0])
 
 
-def test_three_levels_need_one_patch_only() -> None:
+def test_three_levels_need_one_patch_only():
     network = tiny(pyramid_widths=(4, 6, 8), taps=(1, 2, 4)).double()
     x = torch.randn(1, 2, 4, 48, 16, dtype=torch.float64)
     assert network(x).shape == (1, 3, 4, 48, 16)
 
 
 @pytest.mark.parametrize("size", [(12, 64, 64), (16, 48, 64), (16, 64, 40)])
-def test_images_that_do_not_fit_are_refused(size: tuple[int, int, int]) -> None:
+def test_images_that_do_not_fit_are_refused(size):
     with pytest.raises(PumitError, match="multiple of"):
         tiny()(torch.zeros(1, 2, *size))
 
@@ -130,6 +128,6 @@ def test_images_that_do_not_fit_are_refused(size: tuple[int, int, int]) -> None:
         *(({"taps": t}, "blocks") for t in ((1, 2, 3), (4, 3, 2, 1), (0, 1, 2, 3), (2, 3, 4, 5))),
     ],
 )
-def test_sizes_without_a_decoder_are_refused(changes: dict[str, object], reason: str) -> None:
+def test_sizes_without_a_decoder_are_refused(changes, reason):
     with pytest.raises(ValueError, match=reason):
         tiny(**changes)

@@ -1,14 +1,13 @@
 """Visual tokenizer and discriminator at tiny sizes; soft tokens and their regulariser."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from pumit.errors import PumitError
 from pumit.networks.pumit import Anisotropy, SoftVectorQuantizer, prior_regularization
 from pumit.networks.pumit.tokenizer import PatchDiscriminator, VisualTokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 DEPTHS_OF_32 = (32, 16, 8, 4, 2, 1)
 
@@ -20,8 +19,8 @@ def tiny() -> VisualTokenizer:
 
 @pytest.mark.parametrize("da", [0, 2, 4, 5])
 def test_it_reconstructs_the_inputs_grid_at_every_degree_and_gradients_reach_all_parameters(
-    da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
-) -> None:
+    da, assert_gradients_reach_all
+):
     network, anisotropy = tiny().double(), Anisotropy(da)
     depth = DEPTHS_OF_32[da]
     x = torch.rand(2, 3, depth, 32, 48, dtype=torch.float64) * 2 - 1
@@ -37,7 +36,7 @@ def test_it_reconstructs_the_inputs_grid_at_every_degree_and_gradients_reach_all
     assert_gradients_reach_all(network, loss)
 
 
-def test_a_stack_of_equal_slices_gives_the_tokens_of_its_one_slice() -> None:
+def test_a_stack_of_equal_slices_gives_the_tokens_of_its_one_slice():
     # The weights are summed, not cut, so both ways to see a flat object agree inside the stack.
     network = tiny()
     slice_2d = torch.rand(1, 3, 1, 32, 32)
@@ -48,7 +47,7 @@ def test_a_stack_of_equal_slices_gives_the_tokens_of_its_one_slice() -> None:
     torch.testing.assert_close(stack, flat.expand(-1, -1, 2, -1, -1))
 
 
-def test_tokenize_and_decode_are_the_two_halves_of_forward() -> None:
+def test_tokenize_and_decode_are_the_two_halves_of_forward():
     network, anisotropy = tiny(), Anisotropy(2)
     x = torch.rand(1, 3, 4, 16, 32)
 
@@ -61,17 +60,15 @@ def test_tokenize_and_decode_are_the_two_halves_of_forward() -> None:
 @pytest.mark.parametrize(
     ("shape", "da"), [((1, 3, 16, 40, 32), 0), ((1, 3, 5, 32, 32), 1), ((1, 3, 32, 32), 5)]
 )
-def test_images_that_do_not_fit_are_refused_before_they_are_cut(
-    shape: tuple[int, ...], da: int
-) -> None:
+def test_images_that_do_not_fit_are_refused_before_they_are_cut(shape, da):
     with pytest.raises(PumitError, match=r"multiple of|Expected an image"):
         tiny()(torch.zeros(shape), Anisotropy(da))
 
 
 @pytest.mark.parametrize("da", [0, 3, 5])
 def test_the_discriminator_judges_patches_at_every_degree_and_gradients_reach_all_parameters(
-    da: int, assert_gradients_reach_all: Callable[[nn.Module, Tensor], None]
-) -> None:
+    da, assert_gradients_reach_all
+):
     torch.manual_seed(0)
     network = PatchDiscriminator(in_channels=3, widths=(4, 8, 8), groups=2).double()
     depth = (16, 8, 4, 2, 1, 1)[da]
@@ -91,7 +88,7 @@ def slow_terms(cells: Tensor) -> tuple[float, float]:
     return sum(p * math.log(p) for p in mean if p > 0), sum(entropies) / len(cells)
 
 
-def test_a_soft_token_is_the_expected_codebook_entry() -> None:
+def test_a_soft_token_is_the_expected_codebook_entry():
     quantizer = SoftVectorQuantizer(6, 10, 4).double()
     z = torch.randn(2, 6, 2, 3, 5, dtype=torch.float64)
 
@@ -108,7 +105,7 @@ def test_a_soft_token_is_the_expected_codebook_entry() -> None:
     torch.testing.assert_close(tokens.embedding[1, :, 0, 2, 4], expected)
 
 
-def test_the_codebook_starts_uniform_within_one_over_its_size() -> None:
+def test_the_codebook_starts_uniform_within_one_over_its_size():
     codebook = SoftVectorQuantizer(4, 50, 400).codebook.detach()
 
     assert codebook.shape == (50, 400)
@@ -116,7 +113,7 @@ def test_the_codebook_starts_uniform_within_one_over_its_size() -> None:
     assert codebook.std().item() == pytest.approx(1 / 50 / math.sqrt(3), rel=0.05)
 
 
-def test_probabilities_stay_in_single_precision_in_a_half_precision_network() -> None:
+def test_probabilities_stay_in_single_precision_in_a_half_precision_network():
     tokens = SoftVectorQuantizer(8, 1024, 4).bfloat16()(torch.randn(1, 8, 1, 2, 2).bfloat16())
 
     assert tokens.probabilities.dtype == torch.float32
@@ -124,7 +121,7 @@ def test_probabilities_stay_in_single_precision_in_a_half_precision_network() ->
     torch.testing.assert_close(tokens.probabilities.sum(1), torch.ones(1, 1, 2, 2))
 
 
-def test_terms_agree_with_their_definition_in_every_layout() -> None:
+def test_terms_agree_with_their_definition_in_every_layout():
     grid = torch.randn(2, 7, 2, 3, 4, dtype=torch.float64).mul(3).softmax(1)
     cells = grid.movedim(1, -1).reshape(-1, 7)
     expected = slow_terms(cells)
@@ -133,12 +130,12 @@ def test_terms_agree_with_their_definition_in_every_layout() -> None:
         assert [t.item() for t in prior_regularization(p)] == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_layout_that_does_not_show_its_tokens_is_refused() -> None:
+def test_a_layout_that_does_not_show_its_tokens_is_refused():
     with pytest.raises(ValueError, match="Expected probabilities"):
         prior_regularization(torch.full((2, 4, 4, 4), 0.25))
 
 
-def test_gradients_are_right_and_finite_where_a_probability_is_zero() -> None:
+def test_gradients_are_right_and_finite_where_a_probability_is_zero():
     logits = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: prior_regularization(x.softmax(1)), logits)
 

@@ -1,14 +1,11 @@
 """Universal ViT at tiny sizes: grids, positions, gradients, weights carried to other fields."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from pumit.errors import CheckpointError, PumitError
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.pumit.vit import UniversalViT, VitClassifier, resample_positions
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 SIZES = {
@@ -28,10 +25,8 @@ def tiny(**changes: object) -> UniversalViT:
 
 @pytest.mark.parametrize(("da", "train_tokens"), [(0, None), (2, 18), (4, None), (5, 18)])
 def test_it_encodes_every_degree_and_gradients_reach_all_parameters(
-    da: int,
-    train_tokens: int | None,
-    assert_gradients_reach_all: Callable[[nn.Module, Tensor], None],
-) -> None:
+    da, train_tokens, assert_gradients_reach_all
+):
     network = tiny(train_tokens=train_tokens).double()
     depth = (16, 8, 4, 2, 2, 1)[da]
 
@@ -46,7 +41,7 @@ def test_it_encodes_every_degree_and_gradients_reach_all_parameters(
     assert_gradients_reach_all(network, loss)
 
 
-def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices() -> None:
+def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices():
     network = tiny()
     thick = torch.rand(1, 3, 2, 16, 16)
 
@@ -56,7 +51,7 @@ def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices() ->
     torch.testing.assert_close(isotropic, anisotropic)
 
 
-def test_position_table_shrinks_by_area_and_grows_linearly() -> None:
+def test_position_table_shrinks_by_area_and_grows_linearly():
     table = torch.randn(1, 4, 4, 6, 6)
 
     assert torch.equal(resample_positions(table, (4, 6, 6)), table)
@@ -69,7 +64,7 @@ def test_position_table_shrinks_by_area_and_grows_linearly() -> None:
     torch.testing.assert_close(mixed, expected)
 
 
-def test_the_class_token_has_no_position() -> None:
+def test_the_class_token_has_no_position():
     network = tiny()
     with torch.no_grad():
         network.position_table.zero_()
@@ -84,7 +79,7 @@ def test_the_class_token_has_no_position() -> None:
     torch.testing.assert_close(network(x, Anisotropy(0)).cls, before)
 
 
-def test_taps_are_block_outputs_and_the_last_one_is_the_final_output() -> None:
+def test_taps_are_block_outputs_and_the_last_one_is_the_final_output():
     network = tiny()
     tokens, grid = network.embed(torch.rand(1, 3, 8, 16, 16), Anisotropy(0))
 
@@ -95,7 +90,7 @@ def test_taps_are_block_outputs_and_the_last_one_is_the_final_output() -> None:
     assert not torch.allclose(taps[0], taps[1])
 
 
-def test_ba_sam_is_plain_attention_at_the_training_length_with_slope_zero() -> None:
+def test_ba_sam_is_plain_attention_at_the_training_length_with_slope_zero():
     x, plain, adaptive = torch.rand(1, 3, 8, 16, 16), tiny(), tiny(train_tokens=5)
     adaptive.load_state_dict(plain.state_dict(), strict=False)
     for block in adaptive.blocks:
@@ -107,7 +102,7 @@ def test_ba_sam_is_plain_attention_at_the_training_length_with_slope_zero() -> N
 
 
 @pytest.mark.parametrize("da", [0, 1])
-def test_a_size_that_does_not_fit_or_no_anisotropy_is_refused(da: int) -> None:
+def test_a_size_that_does_not_fit_or_no_anisotropy_is_refused(da):
     with pytest.raises(PumitError, match="multiple of"):
         tiny()(torch.zeros(1, 3, 6, 16, 16), Anisotropy(da))
     with pytest.raises(ValueError, match="needs the image's anisotropy"):
@@ -115,7 +110,7 @@ def test_a_size_that_does_not_fit_or_no_anisotropy_is_refused(da: int) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 2])
-def test_universal_weights_give_a_fixed_patch_vit_the_same_output(channels: int) -> None:
+def test_universal_weights_give_a_fixed_patch_vit_the_same_output(channels):
     universal = tiny(position_table=(2, 4, 4))
     fixed = tiny(position_table=(2, 4, 4), in_channels=channels, fixed_patch=(2, 8, 8))
     gray = torch.rand(1, 1, 4, 32, 32)
@@ -127,7 +122,7 @@ def test_universal_weights_give_a_fixed_patch_vit_the_same_output(channels: int)
     torch.testing.assert_close(ours.tokens, expected.tokens, rtol=1e-4, atol=1e-5)
 
 
-def test_universal_weights_reach_a_larger_field() -> None:
+def test_universal_weights_reach_a_larger_field():
     universal, large = tiny(), tiny(position_table=(4, 6, 6))
 
     load_universal_weights(large, universal.state_dict())
@@ -142,14 +137,12 @@ def test_universal_weights_reach_a_larger_field() -> None:
     ("change", "message"),
     [({"depth": 2}, "missing|unknown"), ({"dim": 32}, "shape"), ({"patch_halvings": 2}, "shape")],
 )
-def test_weights_of_another_network_are_refused(change: dict[str, int], message: str) -> None:
+def test_weights_of_another_network_are_refused(change, message):
     with pytest.raises(CheckpointError, match=message):
         load_universal_weights(tiny(), tiny(**change).state_dict())
 
 
-def test_it_classifies_and_gradients_reach_all_parameters(
-    assert_gradients_reach_all: Callable[[nn.Module, Tensor], None],
-) -> None:
+def test_it_classifies_and_gradients_reach_all_parameters(assert_gradients_reach_all):
     torch.manual_seed(0)
     network = VitClassifier(num_classes=5, fixed_patch=(8, 8, 8), **SIZES).double()
 

@@ -26,7 +26,7 @@ def names(data: ClassificationData) -> dict[str, list[str]]:
     return {split: list(cases.names) for split, cases in data.splits.items()}
 
 
-def test_each_class_is_split_by_its_share(tmp_path: Path) -> None:
+def test_each_class_is_split_by_its_share(tmp_path):
     data = read_class_folders(fill(tmp_path / "set", {"sick": 20, "healthy": 10}), seed=3)
     assert data.classes == ("healthy", "sick")
     assert data.counts() == {"train": [6, 14], "val": [2, 3], "test": [2, 3]}
@@ -39,7 +39,7 @@ def test_each_class_is_split_by_its_share(tmp_path: Path) -> None:
     assert names(data) == names(again) != names(read_class_folders(tmp_path / "set", seed=2))
 
 
-def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
+def test_no_patient_is_torn_apart(tmp_path):
     for i in range(60):
         inner = tmp_path / ("ill", "well")[i % 2]
         inner.mkdir(exist_ok=True)
@@ -70,9 +70,7 @@ def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
         ("{kind}{scan}/{patient}.nii.gz", True),
     ],
 )
-def test_patients_stay_together_without_a_pattern(
-    tmp_path: Path, name: str, is_guess: bool
-) -> None:
+def test_patients_stay_together_without_a_pattern(tmp_path, name, is_guess):
     patient_of = {}
     for number in range(36):
         patient, kind, scan = number // 3, "ab"[number % 2], number % 3
@@ -98,7 +96,7 @@ def test_patients_stay_together_without_a_pattern(
     assert not any("ID" in note for note in data.notes)
 
 
-def test_each_class_may_name_its_patients_differently(tmp_path: Path) -> None:
+def test_each_class_may_name_its_patients_differently(tmp_path):
     for number in range(18):
         for kind, name in (
             ("a", f"mr_patient{number // 3:03d}_frame{number % 3}"),
@@ -112,7 +110,7 @@ def test_each_class_may_name_its_patients_differently(tmp_path: Path) -> None:
     assert data.counts()["train"] == [12, 12]
 
 
-def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path: Path) -> None:
+def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path):
     """A folder with files of other suffixes is a series, also with a picture next to them."""
     files = ("1/a.nii.gz", "1/a.json", "2/x.png", "3/IM1", "3/key.jpg", "4/s1/IM1", "4/s2/IM1")
     for kind in "ab":
@@ -125,7 +123,7 @@ def test_a_patient_folder_is_no_series_and_a_series_no_patient(tmp_path: Path) -
     assert found == {f"{kind}/{scan}" for kind in "ab" for scan in scans}
 
 
-def test_a_class_of_too_few_patients_says_how_many_scans_they_have(tmp_path: Path) -> None:
+def test_a_class_of_too_few_patients_says_how_many_scans_they_have(tmp_path):
     for kind, count in (("a", 9), ("b", 2)):
         for i in range(count):
             fill(tmp_path / kind / f"p{i}", {"": 4})
@@ -133,7 +131,7 @@ def test_a_class_of_too_few_patients_says_how_many_scans_they_have(tmp_path: Pat
         read_classification_data(tmp_path)
 
 
-def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
+def test_splits_that_are_there_and_series_are_kept(tmp_path):
     for split, count in (("train", 3), ("val", 2), ("test", 1)):
         fill(tmp_path / split, {"a": count, "b": count})
     # Folders are DICOM series; other and hidden files are passed over.
@@ -148,7 +146,7 @@ def test_splits_that_are_there_and_series_are_kept(tmp_path: Path) -> None:
     assert data.counts() == {"train": [3, 2], "val": [1, 1], "test": [1, 1]}
 
 
-def test_a_patient_in_two_splits_of_a_lab_is_told(tmp_path: Path) -> None:
+def test_a_patient_in_two_splits_of_a_lab_is_told(tmp_path):
     for split, numbers in (("train", range(6)), ("val", range(5, 9))):
         for kind in "ab":
             fill(tmp_path / split, {kind: 0})
@@ -163,7 +161,7 @@ def test_a_patient_in_two_splits_of_a_lab_is_told(tmp_path: Path) -> None:
     assert "val/a/p5_a.nii.gz" in note
 
 
-def test_splits_are_known_by_the_names_of_labs(tmp_path: Path) -> None:
+def test_splits_are_known_by_the_names_of_labs(tmp_path):
     for split, count in (("Training", 3), ("validation", 2)):
         fill(tmp_path / split, {"a": count, "b": count})
     assert read_class_folders(tmp_path).counts() == {"train": [3, 3], "val": [2, 2]}
@@ -185,9 +183,7 @@ def test_splits_are_known_by_the_names_of_labs(tmp_path: Path) -> None:
         ({"a": 9, "b": 2}, "Class 'b' has 2 scans, too few for train, val, test"),
     ],
 )
-def test_a_folder_that_cannot_be_learned_from_is_refused(
-    tmp_path: Path, counts: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_learned_from_is_refused(tmp_path, counts, message, monkeypatch):
     folder = tmp_path / "set"
     folder.mkdir()
     monkeypatch.chdir(fill(folder, counts))
@@ -196,7 +192,7 @@ def test_a_folder_that_cannot_be_learned_from_is_refused(
             read_classification_data(path)
 
 
-def test_a_class_without_training_cases_is_refused(tmp_path: Path) -> None:
+def test_a_class_without_training_cases_is_refused(tmp_path):
     fill(tmp_path / "train", {"a": 2, "b": 2})
     fill(tmp_path / "val", {"a": 2, "c": 2})
     with pytest.raises(PumitError, match="Class 'c' of val"):
@@ -205,7 +201,7 @@ def test_a_class_without_training_cases_is_refused(tmp_path: Path) -> None:
         read_classification_data(tmp_path, classes=["a", "b"])
 
 
-def test_shares_have_to_leave_something_to_learn_from() -> None:
+def test_shares_have_to_leave_something_to_learn_from():
     assert require_split(None) == {"val": 0.15, "test": 0.15}
     assert require_split({"val": 0.5}) == {"val": 0.5, "test": 0.0}
     for bad in ({"val": 0}, {"test": 0.2}, {"val": 0.5, "test": 0.5}, {"val": "x"}, {"dev": 0.1}):
@@ -213,7 +209,7 @@ def test_shares_have_to_leave_something_to_learn_from() -> None:
             require_split(bad)
 
 
-def test_copies_across_classes_or_splits_are_problems_and_others_doubts() -> None:
+def test_copies_across_classes_or_splits_are_problems_and_others_doubts():
     blank = np.zeros((2, 4, 4), np.uint8)
 
     def cases(split: str, labels: list[int], arrays: list[np.ndarray]) -> Cases:

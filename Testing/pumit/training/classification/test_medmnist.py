@@ -36,9 +36,7 @@ def save(folder: Path, content: dict[str, Any]) -> Path:
         *(((6, 7, 3), (3, 1, 6, 7)), ((5, 6, 7, 3), (3, 5, 6, 7))),
     ],
 )
-def test_images_and_labels_are_as_in_the_file(
-    tmp_path: Path, shape: tuple[int, ...], read: tuple[int, ...]
-) -> None:
+def test_images_and_labels_are_as_in_the_file(tmp_path, shape, read):
     content = arrays(shape)
     data = read_classification_data(save(tmp_path, content), classes=["no", "yes"])
     assert data.classes == ("no", "yes")
@@ -52,7 +50,7 @@ def test_images_and_labels_are_as_in_the_file(
         assert cases.labels.tolist() == content[f"{split}_labels"].ravel().tolist()
 
 
-def test_several_labels_per_case_stay_several(tmp_path: Path) -> None:
+def test_several_labels_per_case_stay_several(tmp_path):
     content = arrays()
     for split, count in COUNTS.items():
         content[f"{split}_labels"] = np.stack((np.arange(count) % 2, np.arange(count) < 2), 1)
@@ -63,7 +61,7 @@ def test_several_labels_per_case_stay_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_adrenal_shapes_are_read(shared_data: Path) -> None:
+def test_the_adrenal_shapes_are_read(shared_data):
     path = shared_data / "medmnist3d" / "adrenalmnist3d_64.npz"
     data = read_classification_data(path, classes=["normal", "hyperplasia"])
     assert data.counts() == {"train": [929, 259], "val": [76, 22], "test": [229, 69]}
@@ -95,9 +93,7 @@ def with_changes(**changes: Any) -> dict[str, Any]:
         ({f"{s}_images": np.zeros((0, 4, 4, 4)) for s in COUNTS}, (), "there are 0 images"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(
-    tmp_path: Path, changes: dict[str, Any], classes: tuple[str, ...], message: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, changes, classes, message):
     path = save(tmp_path, with_changes(**changes))
     with pytest.raises(PumitError, match=message) as caught:
         read_classification_data(path, classes=classes)
@@ -106,7 +102,7 @@ def test_a_file_that_cannot_be_used_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04nothing", b"\x80\x04pickle"])
-def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_refused(tmp_path, content):
     path = tmp_path / "set.npz"
     path.write_bytes(content)
     with pytest.raises(PumitError, match=r"file set\.npz is damaged"):

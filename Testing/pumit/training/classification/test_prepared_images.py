@@ -31,7 +31,7 @@ def cases(tmp_path: Path, rng: np.random.Generator) -> Cases:
     return read_class_folders(tmp_path / "set").splits["train"]
 
 
-def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> None:
+def test_kept_images_are_those_of_the_files(cases, tmp_path):
     kept, fresh = keep_prepared(cases, FORM, tmp_path / "kept"), PreparedImages(cases, FORM)
     assert len(kept) == len(fresh) == 4
     for i in range(4):
@@ -39,7 +39,7 @@ def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> Non
         torch.testing.assert_close(kept[i], fresh[i], atol=1e-3, rtol=0)
 
 
-def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: Path) -> None:
+def test_nothing_is_read_again_until_something_changes(cases, tmp_path):
     reads: list[int] = []
 
     def read(index: int) -> Volume:
@@ -60,7 +60,7 @@ def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: P
     assert reads[8:] == [0]
 
 
-def test_what_cannot_be_used_is_refused_by_name(cases: Cases, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_refused_by_name(cases, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ExportError, match="the folder kept"):
         keep_prepared(cases, FORM, tmp_path / "file" / "kept")

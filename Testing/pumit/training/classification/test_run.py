@@ -100,7 +100,7 @@ def run(folder: Path, name: str = "out", seconds: float | None = None, **changes
     return finetune(write(folder, changes), folder / name, changes={"schedule": overrides})
 
 
-def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained: Path) -> None:
+def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained):
     path = trained
     assert (path.parent.name, path.name) == ("out", "made.safetensors")
     log = read_log(path.parent)[0]
@@ -126,7 +126,7 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained: Pat
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_as_if_it_had_not(trained: Path, folder: Path) -> None:
+def test_a_stopped_run_goes_on_as_if_it_had_not(trained, folder):
     for _ in range(3):
         run(folder, "parts", seconds=0.0)
     run(folder, "parts")
@@ -141,7 +141,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(trained: Path, folder: Path) -> 
     assert found[0].items() <= found[1].items()
 
 
-def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_a_folder_per_class_is_learned_from(tmp_path, rng):
     images, labels = bright_or_dark(20, rng)
     for i, (image, label) in enumerate(zip(images, labels.ravel(), strict=True)):
         inner = tmp_path / "scans" / ("dark", "bright")[label]
@@ -200,7 +200,7 @@ def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Gener
         answers.write_text(wrong)
 
 
-def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
+def test_training_begins_with_a_pre_trained_encoder(folder):
     sizes = {k: v for k, v in SIZES.items() if k != "fixed_patch"}
     sizes |= {"patch_halvings": 2, "position_table": [2, 2, 2], "num_tokens": 8}
     torch.manual_seed(5)
@@ -239,9 +239,7 @@ def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
         ({"initial": "absent.safetensors"}, r"no checkpoint absent\.safetensors"),
     ],
 )
-def test_a_recipe_that_cannot_be_followed_is_refused(
-    folder: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_recipe_that_cannot_be_followed_is_refused(folder, changes, message):
     with pytest.raises(PumitError, match=message) as caught:
         run(folder, **changes)
     assert "\n" not in str(caught.value)
@@ -249,7 +247,7 @@ def test_a_recipe_that_cannot_be_followed_is_refused(
     assert not (folder / "out").exists()
 
 
-def test_epochs_become_steps() -> None:
+def test_epochs_become_steps():
     given = {"epochs": 100, "drop_epochs": [50, 75], "learning_rates": [1e-5, 1e-4]}
     recipe = read_model(ClassificationRecipe, {**given, "data": {"folder": "scans"}}, "")
     default = Schedule(steps=2000)
@@ -266,7 +264,7 @@ def test_epochs_become_steps() -> None:
     assert plan_of(recipe, default, 1188, processes=4)[0].steps == 100 * 10
 
 
-def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(folder: Path) -> None:
+def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(folder):
     rates = {"learning_rate": 3e-3, "warm_up": 4, "average": 0.8}
     for name, schedule, steps in (
         ("each", rates, [3, 6, 9]),
@@ -298,9 +296,7 @@ def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(fol
         ),
     ],
 )
-def test_shipped_recipes_start(
-    name: str, changes: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_recipes_start(name, changes, folder, monkeypatch):
     from pumit.training import train as module
 
     path = Path(module.__file__).with_name("recipes") / f"{name}.yaml"

@@ -48,7 +48,7 @@ def drawn(draw: CaseDraw, seed: int) -> LabelledImages:
     return draw(0, torch.Generator().manual_seed(seed), torch.Generator())
 
 
-def test_a_batch_holds_cases_with_their_labels() -> None:
+def test_a_batch_holds_cases_with_their_labels():
     batch = drawn(CaseDraw(images(), LABELS, 5), 0)
     assert len(batch) == 5
     assert batch.images.shape == (5, 1, 2, 2, 2)
@@ -62,7 +62,7 @@ def test_a_batch_holds_cases_with_their_labels() -> None:
     assert not [v for v in vars(task.worker_draw()).values() if isinstance(v, nn.Module)]
 
 
-def test_random_intensity_is_uniform_from_nothing_to_all() -> None:
+def test_random_intensity_is_uniform_from_nothing_to_all():
     draw = CaseDraw(images(), LABELS, 400, random_intensity=True)
     batch = drawn(draw, 0)
     whole = np.array([int(name.removeprefix("case ")) / 10 for name in batch.cases])
@@ -72,7 +72,7 @@ def test_random_intensity_is_uniform_from_nothing_to_all() -> None:
     assert factors.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_flips_reflect_each_axis_half_of_the_time(rng: np.random.Generator) -> None:
+def test_flips_reflect_each_axis_half_of_the_time(rng):
     array = rng.random((2, 2, 2))
     source = PreparedImages(Cases(["x"], np.array([0]), lambda i: Volume(array)), FORM)
     batch = drawn(CaseDraw(source, np.array([0]), 200, flips=True), 0)
@@ -80,7 +80,7 @@ def test_flips_reflect_each_axis_half_of_the_time(rng: np.random.Generator) -> N
     assert len(kinds) == 8
 
 
-def test_the_loss_is_the_cross_entropy_of_the_labels() -> None:
+def test_the_loss_is_the_cross_entropy_of_the_labels():
     task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
     x = torch.tensor([0.2, -0.4])
     batch = LabelledImages(x.reshape(2, 1, 1, 1, 1), torch.tensor([1, 1]), ["a", "b"])
@@ -96,7 +96,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels() -> None:
     assert result["accuracy"].item() == 0.5
 
 
-def test_vectors_are_spared_from_weight_decay() -> None:
+def test_vectors_are_spared_from_weight_decay():
     task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
     decayed, spared = task.parameter_groups(Schedule(weight_decay=0.01))
     assert [p.ndim for p in decayed["params"]] == [2]
@@ -105,7 +105,7 @@ def test_vectors_are_spared_from_weight_decay() -> None:
     assert spared["weight_decay"] == 0
 
 
-def test_answers_see_the_images_darkened_as_the_form_says() -> None:
+def test_answers_see_the_images_darkened_as_the_form_says():
     found = probabilities_of(Mean(), images(), batch_size=3, is_multi_label=False)
     expected = 1 / (1 + np.exp(-3 * 0.5 * np.arange(8) / 10))
     np.testing.assert_allclose(found[:, 1], expected, atol=5e-3)  # bfloat16

@@ -69,7 +69,7 @@ def text_of(page: str) -> str:
     return " ".join(html.unescape(words).split())
 
 
-def test_means_and_differences_are_those_of_the_values() -> None:
+def test_means_and_differences_are_those_of_the_values():
     first, second = network_scores(ROWS_MADE, ["U-Net", "wide", "absent"])
     np.testing.assert_allclose(
         first.values["dice", ALL], [[0.8, 0.9, 0.7], [0.82, 0.92, 0.72]], atol=1e-12
@@ -88,7 +88,7 @@ def test_means_and_differences_are_those_of_the_values() -> None:
     assert difference.by_metric["dice"].mean == pytest.approx(-0.11)
 
 
-def test_what_was_not_found_has_no_distance_and_does_not_flatter() -> None:
+def test_what_was_not_found_has_no_distance_and_does_not_flatter():
     cases = (
         score("case_0", "a", 0.9, 2.0),
         score("case_0", "b", 0.0, None),  # there, and not found
@@ -104,7 +104,7 @@ def test_what_was_not_found_has_no_distance_and_does_not_flatter() -> None:
     assert worst[1:] == ("case_0", pytest.approx(0.45))
 
 
-def test_the_page_tells_figures_and_limits_and_no_place(tmp_path: Path) -> None:
+def test_the_page_tells_figures_and_limits_and_no_place(tmp_path):
     empty = replace(ROWS_MADE[3], cases=(score("case_1", "a", 0.0, None), *ROWS_MADE[3].cases[:2]))
     rows = [*ROWS_MADE[:3], empty]
     page = made(
@@ -144,7 +144,7 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path: Path) -> None:
     assert "Differences" not in text_of(page)
 
 
-def test_paths_of_a_recipe_are_but_names() -> None:
+def test_paths_of_a_recipe_are_but_names():
     given = {"cases": [{"image": "/a/b.nii.gz"}], "images": "i/*", "folder": "/mnt/me"}
     kept = {"cases": [{"image": "b.nii.gz"}], "images": "i/*", "folder": "FOLDER"}
     assert without_paths(given) == kept
@@ -152,7 +152,7 @@ def test_paths_of_a_recipe_are_but_names() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="paths are written otherwise")
-def test_pictures_are_shown_where_the_recipe_allows_it(tmp_path: Path) -> None:
+def test_pictures_are_shown_where_the_recipe_allows_it(tmp_path):
     run = tmp_path / "runs" / "U-Net_0"
     (run / "pictures").mkdir(parents=True)
     (run / "pictures" / "worst_1.png").write_bytes(b"\x89PNG content")

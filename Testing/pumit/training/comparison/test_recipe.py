@@ -1,10 +1,5 @@
 """A comparison's recipe is checked whole, and makes the recipes of its trainings."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from made_comparison import RECIPE, written
 from pumit.cli.shared.training_options import find_recipe
@@ -40,12 +35,12 @@ UNET = RECIPE["networks"][0]
         ({"networks": [{**UNET, "schedule": {"seconds": 9}}]}, "must be the same for all"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_named(tmp_path, changes, message):
     with pytest.raises(PumitError, match=message):
         read_comparison(written(tmp_path, **changes))
 
 
-def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
+def test_trainings_differ_in_what_is_a_networks_own(tmp_path):
     own = {**UNET, "name": "less", "share": 0.5, "initial": "a.safetensors"}
     own |= {"schedule": {"learning_rate": 0.5}, "tuning": "nobody searched"}
     found = read_comparison(written(tmp_path, networks=[UNET, own]))
@@ -65,7 +60,7 @@ def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
     assert (only.name, only.slug) == ("basic_unet", "basic_unet")
 
 
-def test_the_recipe_that_ships_compares_five_families_and_a_unet() -> None:
+def test_the_recipe_that_ships_compares_five_families_and_a_unet():
     path, is_shipped = find_recipe("compare_hippocampus", "compare")
     assert is_shipped
     found = read_comparison(path)

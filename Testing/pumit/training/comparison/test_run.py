@@ -50,9 +50,7 @@ def pretended(
 
 @forks
 @pytest.mark.slow
-def test_networks_are_trained_alike_and_go_on_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_are_trained_alike_and_go_on_after_a_kill(tmp_path, monkeypatch):
     pumit = {"network": "pumit_segmentation_small", "network_sizes": TINY_SIZES}
     changes: dict[str, Any] = {"networks": [{"name": "PUMIT", **pumit}, RECIPE["networks"][0]]}
     changes |= {"plan": None, "seconds": None, "seeds": [5]}
@@ -95,9 +93,7 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(
     assert PretendedProcesses.started == []
 
 
-def test_seed_after_seed_so_many_at_a_time(
-    tmp_path: Path, pretended: type[PretendedProcesses]
-) -> None:
+def test_seed_after_seed_so_many_at_a_time(tmp_path, pretended):
     out = tmp_path / "out"
     with pytest.raises(PumitError, match=r"'narrow'; .* U-Net, wide"):
         compare(written(tmp_path), out, only=["narrow"])
@@ -123,9 +119,7 @@ def test_seed_after_seed_so_many_at_a_time(
     assert platform.node() not in json.loads(facts)["machine"].values()
 
 
-def test_what_fails_is_named_and_the_others_go_on(
-    tmp_path: Path, drawn: type[PretendedProcesses], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_is_named_and_the_others_go_on(tmp_path, drawn, capsys):
     drawn.fails = {"U-Net, seed 0": "The loss is not finite."}
     command = ["compare", str(written(tmp_path)), "-o", str(tmp_path / "out")]
     assert main(command) == 2
@@ -138,9 +132,7 @@ def test_what_fails_is_named_and_the_others_go_on(
     assert drawn.started == ["U-Net, seed 0"]
 
 
-def test_a_stop_reaches_the_trainings(
-    tmp_path: Path, pretended: type[PretendedProcesses], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_reaches_the_trainings(tmp_path, pretended, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr(pretended, "ended", lambda self: send_command(out, "stop") or ())
     with pytest.raises(RunStopped):
@@ -157,9 +149,7 @@ def test_a_stop_reaches_the_trainings(
         ({"plan": {"patch_size": [16, 32, 32], "batch_size": 3}}, "batch_size was 2, is 3"),
     ],
 )
-def test_trainings_of_two_recipes_are_not_mixed(
-    tmp_path: Path, pretended: type[PretendedProcesses], changes: dict[str, Any], message: str
-) -> None:
+def test_trainings_of_two_recipes_are_not_mixed(tmp_path, pretended, changes, message):
     compare(written(tmp_path), tmp_path / "out")
     with pytest.raises(PumitError, match=message):
         compare(written(tmp_path, **changes), tmp_path / "out")
@@ -169,8 +159,8 @@ def test_trainings_of_two_recipes_are_not_mixed(
 
 
 def test_the_recipe_in_the_folder_continues_with_its_initial_weights(
-    tmp_path: Path, pretended: type[PretendedProcesses], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, pretended, monkeypatch
+):
     monkeypatch.setattr("pumit.training.comparison.plan.load_initial_weights", lambda *_: None)
     (tmp_path / "first.safetensors").touch()
     path, out = written(tmp_path, networks=[{**UNET, "initial": "first.safetensors"}]), tmp_path
@@ -180,9 +170,7 @@ def test_the_recipe_in_the_folder_continues_with_its_initial_weights(
     assert status_of(out / "out").name == "out"
 
 
-def test_a_training_and_a_comparison_do_not_share_a_folder(
-    tmp_path: Path, pretended: type[PretendedProcesses], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_and_a_comparison_do_not_share_a_folder(tmp_path, pretended, capsys):
     path, out, run = written(tmp_path), tmp_path / "out", tmp_path / "run"
     compare(path, out)
     run.mkdir()
@@ -202,9 +190,7 @@ def test_a_training_and_a_comparison_do_not_share_a_folder(
     assert "out holds a comparison; name one of its trainings" in capsys.readouterr().err
 
 
-def test_a_training_that_has_not_begun_keeps_its_recipe(
-    tmp_path: Path, pretended: type[PretendedProcesses]
-) -> None:
+def test_a_training_that_has_not_begun_keeps_its_recipe(tmp_path, pretended):
     path, run = written(tmp_path), tmp_path / "run"
     run.mkdir()
     (run / "recipe.yaml").write_text("name: mine")
@@ -214,9 +200,7 @@ def test_a_training_that_has_not_begun_keeps_its_recipe(
     assert (run / "recipe.yaml").read_text() == "name: mine"
 
 
-def test_the_command_of_a_recipe_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_of_a_recipe_is_named(tmp_path, capsys):
     path, out = str(written(tmp_path)), str(tmp_path / "out")
     for command in (["train", path], ["pretrain", path], ["plan", path], ["plan", path, "--check"]):
         assert main([*command, "-o", out]) == 2
@@ -227,9 +211,7 @@ def test_the_command_of_a_recipe_is_named(
     )
 
 
-def test_the_page_alone_is_made_without_the_data(
-    tmp_path: Path, data: Path, drawn: type[PretendedProcesses]
-) -> None:
+def test_the_page_alone_is_made_without_the_data(tmp_path, data, drawn):
     path, out = written(tmp_path), tmp_path / "out"
     with pytest.raises(PumitError, match=r"compare\.yaml is finished in out"):
         compare_again(path, out)
@@ -256,8 +238,8 @@ def test_the_page_alone_is_made_without_the_data(
     ],
 )
 def test_what_cannot_be_is_reported_before_anything_is_trained(
-    tmp_path: Path, pretended: type[PretendedProcesses], changes: dict[str, Any], message: str
-) -> None:
+    tmp_path, pretended, changes, message
+):
     with pytest.raises(PumitError, match=message):
         compare(written(tmp_path, **changes), tmp_path / "out")
     assert pretended.started == []

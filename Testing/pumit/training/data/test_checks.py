@@ -24,7 +24,7 @@ def look(folder: Path, **data: Any) -> DataFacts:
     )
 
 
-def test_good_data_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_data_are_measured(tmp_path, monkeypatch):
     found = look(write_pairs(tmp_path, 2))
     assert (found.warnings, found.channels) == ((), 1)
     first = found.cases[0]
@@ -45,7 +45,7 @@ def with_more_channels(folder: Path) -> None:
     SimpleITK.WriteImage(image, str(folder / "images" / "case_1.nii.gz"))
 
 
-def test_unusable_cases_are_named_at_once(tmp_path: Path) -> None:
+def test_unusable_cases_are_named_at_once(tmp_path):
     write_pairs(tmp_path, 12)
     strange = LABELS.copy()
     strange[0, 0, 0] = 7
@@ -83,14 +83,14 @@ def test_unusable_cases_are_named_at_once(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(raised.value)
 
 
-def test_data_without_any_foreground_are_refused(tmp_path: Path) -> None:
+def test_data_without_any_foreground_are_refused(tmp_path):
     write_pairs(tmp_path, 1)
     write(tmp_path / "labels" / "case_0.nii.gz", np.zeros_like(LABELS))
     with pytest.raises(PumitError, match="nothing to learn"):
         look(tmp_path)
 
 
-def test_single_channel_may_stand_for_all(tmp_path: Path) -> None:
+def test_single_channel_may_stand_for_all(tmp_path):
     with_more_channels(write_pairs(tmp_path, 3))
     found = look(tmp_path, channels=["a", "b"], repeat_single_channel=True)
     assert found.channels == 2

@@ -65,22 +65,20 @@ def labels_of(segments: dict[str, int], classes: Any, *layers: list[int]) -> tup
         ),
     ],
 )
-def test_names_come_before_values(
-    segments: dict[str, int], classes: Any, found: list[int], doubts: list[str]
-) -> None:
+def test_names_come_before_values(segments, classes, found, doubts):
     labels, told = labels_of(segments, classes)
     assert labels == found
     assert len(told) == len(doubts)
     assert all(said in doubt for said, doubt in zip(doubts, told, strict=True))
 
 
-def test_overlap_goes_to_the_later_class_and_is_counted() -> None:
+def test_overlap_goes_to_the_later_class_and_is_counted():
     classes = {"liver": 1, "tumour": 2}
     found = labels_of({"tumour": 1, "liver": 2}, classes, [1, 1, 1, 0], [0, 2, 2, 2])
     assert found == ([2, 2, 2, 1], ("liver and tumour share 2 voxels, given to tumour",))
 
 
-def test_regions_are_put_together_from_overlapping_segments() -> None:
+def test_regions_are_put_together_from_overlapping_segments():
     found, doubts = labels_of(
         {"Whole": 1, "Core": 2, "Enhancing": 3},
         {"whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]},
@@ -91,13 +89,13 @@ def test_regions_are_put_together_from_overlapping_segments() -> None:
     assert "1 voxels lie in a combination of regions" in doubts[0]
 
 
-def test_voxels_that_the_header_does_not_name_are_refused() -> None:
+def test_voxels_that_the_header_does_not_name_are_refused():
     with pytest.raises(VolumeError, match="names no segment for its values 2, 3"):
         labels_of({"liver": 1}, {"liver": 1})
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.float32])
-def test_values_of_any_type_become_numbers_of_classes(dtype: Any) -> None:
+def test_values_of_any_type_become_numbers_of_classes(dtype):
     values = np.array([[[0, 205, 7]]]).astype(dtype)
     classes = classes_from({"a": 7, "b": 205})
     assert class_indices(values, classes).ravel().tolist() == [0, 2, 1]

@@ -19,7 +19,7 @@ def proposed(**cases: list[tuple[str, int]]) -> ClassProposal:
     return made
 
 
-def test_spellings_of_one_name_are_one_class_and_are_reported() -> None:
+def test_spellings_of_one_name_are_one_class_and_are_reported():
     made = proposed(a=[("Liver", 1)], b=[("liver ", 4)], c=[("LIVER", 1)], d=[("Spleen", 1)])
     liver, spleen = made.classes()
     assert (liver.label.name, liver.value, liver.segments) == ("Liver", 1, ("liver ", "LIVER"))
@@ -29,7 +29,7 @@ def test_spellings_of_one_name_are_one_class_and_are_reported() -> None:
     assert "under its segments" in problem
 
 
-def test_meaning_and_colour_come_from_the_segments() -> None:
+def test_meaning_and_colour_come_from_the_segments():
     made = ClassProposal()
     made.add("a", [LabelledSegment(1, 0, "L", TISSUE, None), LabelledSegment(2, 0, "S", "~~~")])
     made.add("b", [LabelledSegment(1, 0, "L", LIVER, (0.5, 0.2, 0.1))])
@@ -40,7 +40,7 @@ def test_meaning_and_colour_come_from_the_segments() -> None:
     assert classes_from([c.as_row() for c in made.classes()]) == made.classes()
 
 
-def test_near_names_of_different_cases_are_doubted_but_not_sides_and_numbers() -> None:
+def test_near_names_of_different_cases_are_doubted_but_not_sides_and_numbers():
     made = proposed(a=[("pancreas", 1)], b=[("pancreas", 1)], c=[("pancraes", 1)])
     (doubt,) = made.doubts()
     assert doubt.startswith("'pancraes' (c) may mean 'pancreas'")
@@ -52,7 +52,7 @@ def test_near_names_of_different_cases_are_doubted_but_not_sides_and_numbers() -
     assert proposed(a=[("tumour core", 1), ("tumour cores", 2)]).doubts() == []
 
 
-def test_too_many_classes_are_refused_and_leave_the_others() -> None:
+def test_too_many_classes_are_refused_and_leave_the_others():
     made = proposed(a=[("", 1), ("", 2)])
     many = [LabelledSegment(value) for value in range(1, 301)]
     with pytest.raises(PumitError, match="more than 254 classes"):
@@ -61,7 +61,7 @@ def test_too_many_classes_are_refused_and_leave_the_others() -> None:
     assert made.problems() == made.doubts() == []
 
 
-def test_a_name_may_mean_a_value_that_other_cases_leave_without_one() -> None:
+def test_a_name_may_mean_a_value_that_other_cases_leave_without_one():
     """F6: a model's corrected results made four classes of two."""
     made = proposed(
         a=[("", 1), ("", 2)], b=[("", 1), ("", 2)], c=[("anterior", 1), ("posterior", 2)]

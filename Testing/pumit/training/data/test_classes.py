@@ -1,10 +1,6 @@
 """A class has a value, a region several; what cannot be meant is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +19,7 @@ from pumit.training.data.dataset_json import read_dataset_json
 BRATS = {"whole tumour": [1, 2, 4], "tumour core": [1, 4], "enhancing tumour": 4}
 
 
-def test_ordinary_classes_have_one_value() -> None:
+def test_ordinary_classes_have_one_value():
     classes = classes_from({"box": 7, "ball": 2})
     assert [(c.label.name, c.value, c.values) for c in classes] == [
         ("ball", 2, (2,)),
@@ -39,7 +35,7 @@ def test_ordinary_classes_have_one_value() -> None:
 @pytest.mark.parametrize(
     "given", [BRATS, dict(reversed(BRATS.items()))], ids=["outermost first", "innermost first"]
 )
-def test_regions_come_before_those_within_them(given: Any) -> None:
+def test_regions_come_before_those_within_them(given):
     classes = classes_from(given)
     assert has_regions(classes)
     assert {c.label.name: c.values for c in classes} == {
@@ -57,7 +53,7 @@ def test_regions_come_before_those_within_them(given: Any) -> None:
     assert [c.label.name for c in meeting] == ["b", "a", "c"]
 
 
-def test_label_map_of_regions_is_read_by_its_values() -> None:
+def test_label_map_of_regions_is_read_by_its_values():
     classes = classes_from(BRATS)
     indices = class_indices(np.array([[[0, 1, 4, 2]]]), classes)
     np.testing.assert_array_equal(indices, [[[0, 1, 3, 2]]])
@@ -84,12 +80,12 @@ def test_label_map_of_regions_is_read_by_its_values() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_cannot_be_meant_is_refused(given: Any, message: str) -> None:
+def test_what_cannot_be_meant_is_refused(given, message):
     with pytest.raises(PumitError, match=message):
         classes_from(given)
 
 
-def test_nnunet_regions_are_read(tmp_path: Path) -> None:
+def test_nnunet_regions_are_read(tmp_path):
     content = {
         "channel_names": {"0": "T1", "1": "T1ce", "2": "T2", "3": "FLAIR"},
         "labels": {"background": 0, "whole_tumor": [1, 2, 3], "core": [2, 3], "enhancing": [3]},

@@ -63,7 +63,7 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_patients_with_segmentations_are_cases(patients: Path) -> None:
+def test_patients_with_segmentations_are_cases(patients):
     found = find(patients)
     assert [case.name for case in found.data.cases] == ["p1", "p2"]
     first, second = found.data.cases
@@ -85,7 +85,7 @@ def test_patients_with_segmentations_are_cases(patients: Path) -> None:
     assert np.array_equal(read[1].volume.array, a_volume(1).array)
 
 
-def test_segmentations_of_other_segments_are_one_case_and_readings_two(tmp_path: Path) -> None:
+def test_segmentations_of_other_segments_are_one_case_and_readings_two(tmp_path):
     scan = a_series(tmp_path / "p" / "ct")
     for name, mask, label in (("a", 0, "Liver"), ("b", 1, "Spleen"), ("c", 1, "liver")):
         write_seg(tmp_path / "p" / f"{name}.dcm", scan, MASKS[mask], "BINARY", [label])
@@ -94,7 +94,7 @@ def test_segmentations_of_other_segments_are_one_case_and_readings_two(tmp_path:
     assert cases[0].patient == cases[1].patient == "p"  # never the identifier
 
 
-def test_parts_of_one_segmentation_are_one_case(tmp_path: Path) -> None:
+def test_parts_of_one_segmentation_are_one_case(tmp_path):
     scan = a_series(tmp_path / "p" / "ct")
     whole = write_seg(tmp_path / "whole.dcm", scan, MASKS[0], "BINARY", ["Liver"])
     parts = write_parts(whole, tmp_path / "p" / "seg")
@@ -111,7 +111,7 @@ def test_parts_of_one_segmentation_are_one_case(tmp_path: Path) -> None:
         read_labelled(case, data.classes)
 
 
-def test_scenes_are_cases(tmp_path: Path) -> None:
+def test_scenes_are_cases(tmp_path):
     files = (
         save(tmp_path / "v.nrrd", a_volume()),
         save_segments(tmp_path / "s.seg.nrrd", a_volume()),
@@ -134,7 +134,7 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[-1]
 
 
-def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
+def test_zips_of_patients_are_cases(tmp_path, patients):
     for name in ("p1", "p3"):
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
             for file in (patients / name).rglob("*.dcm"):
@@ -146,7 +146,7 @@ def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
 
 
-def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
+def test_folders_of_dicom_are_paired_with_label_maps(tmp_path):
     volume = a_series(tmp_path / "images" / "a")
     (tmp_path / "labels").mkdir()
     save(tmp_path / "labels" / "a.nrrd", replace(volume, array=MASKS[1]))
@@ -177,9 +177,7 @@ def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_usual_layouts_are_recognised(
-    tmp_path: Path, files: list[str], images: str, labels: str, channels: tuple[str, ...]
-) -> None:
+def test_usual_layouts_are_recognised(tmp_path, files, images, labels, channels):
     touch(tmp_path, *files)
     found = guess_pairs(tmp_path)
     assert found is not None
@@ -188,7 +186,7 @@ def test_usual_layouts_are_recognised(
     assert not found.problems
 
 
-def test_missing_and_surplus_channels_are_named(tmp_path: Path) -> None:
+def test_missing_and_surplus_channels_are_named(tmp_path):
     names = ("t1", "t1ce", "t2", "flair", "seg")
     touch(tmp_path / "named", *(f"{case}/{case}_{m}.nii.gz" for case in "ab" for m in names))
     (tmp_path / "named" / "b" / "b_t1ce.nii.gz").unlink()
@@ -207,7 +205,7 @@ def test_missing_and_surplus_channels_are_named(tmp_path: Path) -> None:
     assert messages(find(tmp_path)) == ["b: lacks channel 0001 (T2)"]
 
 
-def test_folder_of_nothing_known_says_what_is(tmp_path: Path) -> None:
+def test_folder_of_nothing_known_says_what_is(tmp_path):
     touch(tmp_path, "notes.txt")
     with pytest.raises(PumitError, match=r"dataset\.json, DICOM or Slicer scenes"):
         find(tmp_path)

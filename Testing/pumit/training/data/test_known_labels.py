@@ -68,7 +68,7 @@ def write_segments(
     return labels
 
 
-def test_nnunets_label_to_ignore_is_unknown(nnunet: Path) -> None:
+def test_nnunets_label_to_ignore_is_unknown(nnunet):
     found = find(nnunet)
     assert [c.label.name for c in found.classes] == ["ball", "box"]
     read = read_labelled(found.cases[0], found.classes)
@@ -86,7 +86,7 @@ def test_nnunets_label_to_ignore_is_unknown(nnunet: Path) -> None:
     )
 
 
-def test_a_recipe_names_the_value_to_ignore(tmp_path: Path) -> None:
+def test_a_recipe_names_the_value_to_ignore(tmp_path):
     write_pairs(tmp_path, 1)
     _, labels = ball_and_box(0)
     labels[:, :3] = 9
@@ -99,7 +99,7 @@ def test_a_recipe_names_the_value_to_ignore(tmp_path: Path) -> None:
         reads(tmp_path, classes=CLASSES)
 
 
-def test_names_of_segments_tell_which_classes_were_drawn(tmp_path: Path) -> None:
+def test_names_of_segments_tell_which_classes_were_drawn(tmp_path):
     """A class without a segment is unknown; an empty segment says that there is none."""
     write_segments(tmp_path, 0, ("ball", "box"))
     write_segments(tmp_path, 1, ("ball",))
@@ -122,7 +122,7 @@ def test_names_of_segments_tell_which_classes_were_drawn(tmp_path: Path) -> None
     assert "case_1: nothing of it is known" in examine(find(tmp_path, classes=classes)).warnings
 
 
-def test_a_list_names_the_classes_that_were_drawn_in_label_maps(tmp_path: Path) -> None:
+def test_a_list_names_the_classes_that_were_drawn_in_label_maps(tmp_path):
     write_pairs(tmp_path, 2)
     keys: dict[str, Any] = {"classes": CLASSES, "drawn": {"case_1": ["Ball"]}}
     first, second = reads(tmp_path, **keys)
@@ -143,7 +143,7 @@ def test_a_list_names_the_classes_that_were_drawn_in_label_maps(tmp_path: Path) 
         reads(tmp_path, classes=CLASSES, drawn={"case_1": ["bal"]})
 
 
-def test_dataset_json_names_the_classes_that_were_drawn(nnunet: Path) -> None:
+def test_dataset_json_names_the_classes_that_were_drawn(nnunet):
     content = json.loads((nnunet / "dataset.json").read_text())
     more = {"drawn": {"c1": ["box"]}, "known": "slices"}
     (nnunet / "dataset.json").write_text(json.dumps({**content, **more}))
@@ -152,7 +152,7 @@ def test_dataset_json_names_the_classes_that_were_drawn(nnunet: Path) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_of_sparse_slices_only_those_that_hold_labels_are_known(tmp_path: Path, axis: int) -> None:
+def test_of_sparse_slices_only_those_that_hold_labels_are_known(tmp_path, axis):
     image, labels = ball_and_box(0)
     every = (slice(None),) * axis
     kept = np.zeros_like(labels)
@@ -166,7 +166,7 @@ def test_of_sparse_slices_only_those_that_hold_labels_are_known(tmp_path: Path, 
     assert np.array_equal(read.labels[(*every, used)], labels[(*every, used)])
 
 
-def test_of_strokes_only_what_they_cover_is_known(tmp_path: Path) -> None:
+def test_of_strokes_only_what_they_cover_is_known(tmp_path):
     labels = ball_and_box(0)[1]
     inside, beside = np.zeros_like(labels, dtype=bool), np.zeros_like(labels, dtype=bool)
     inside[np.unravel_index(np.flatnonzero(labels == 1)[::7], labels.shape)] = True
@@ -180,7 +180,7 @@ def test_of_strokes_only_what_they_cover_is_known(tmp_path: Path) -> None:
     assert "has no stroke of a segment that is called background" in read.doubts
 
 
-def test_a_segment_that_is_called_ignore_is_unknown(tmp_path: Path) -> None:
+def test_a_segment_that_is_called_ignore_is_unknown(tmp_path):
     hidden = np.zeros_like(ball_and_box(0)[1], dtype=bool)
     hidden[:, :, 20:] = True
     labels = write_segments(tmp_path, 0, ("ball", "box", "Ignore"), Ignore=hidden)
@@ -190,14 +190,14 @@ def test_a_segment_that_is_called_ignore_is_unknown(tmp_path: Path) -> None:
     assert read.drawn is None
 
 
-def test_structures_that_touch_the_unknown_are_cut() -> None:
+def test_structures_that_touch_the_unknown_are_cut():
     labels = np.zeros((5, 5, 5), np.uint8)
     labels[1, 1, 1], labels[3, 3, 3], labels[3, 3, 4] = 1, 2, UNKNOWN
     classes = classes_from({"a": 1, "b": 2, "both": [1, 2]})
     assert {classes[i - 1].label.name for i in cut_classes(labels, classes)} == {"b", "both"}
 
 
-def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Path) -> None:
+def test_the_check_of_the_data_says_how_much_is_known(nnunet, tmp_path):
     survey = DataSurvey(find_cases(LabelledData(folder=str(nnunet)), Path))
     assert [report.part for report in survey.reports()] == ["50 % known"] * 2
     assert not survey.summary().doubts
@@ -217,14 +217,14 @@ def test_the_check_of_the_data_says_how_much_is_known(nnunet: Path, tmp_path: Pa
     assert survey.summary().may_be_same == [("ball", "kidney")]
 
 
-def test_a_part_is_never_all(tmp_path: Path) -> None:
+def test_a_part_is_never_all(tmp_path):
     (fact,) = examine(find(write_pairs(tmp_path, 1), classes=CLASSES)).cases
     shares = (1.0, 0.9999, 0.357, 0.00123)
     said = [part_in_words(replace(fact, known_share=share), list(CLASSES)) for share in shares]
     assert said == ["", "99.9 % known", "36 % known", "0.123 % known"]
 
 
-def test_a_list_may_name_a_class_that_only_a_later_case_has(tmp_path: Path) -> None:
+def test_a_list_may_name_a_class_that_only_a_later_case_has(tmp_path):
     write_pairs(tmp_path, 2)
     path = tmp_path / "labels" / "case_0.nii.gz"
     write(path, np.where(ball_and_box(0)[1] == 1, 1, 0).astype(np.uint8))

@@ -38,7 +38,7 @@ def touch(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_files_of_one_name_are_a_case(tmp_path: Path) -> None:
+def test_files_of_one_name_are_a_case(tmp_path):
     touch(tmp_path, "images/b.1.nrrd", "labels/b.1.nii.gz", "images/a.mha", "labels/a.nii.gz")
     touch(tmp_path, "images/._a.mha", "labels/notes.txt")
     found = find(tmp_path, classes=CLASSES)
@@ -49,7 +49,7 @@ def test_files_of_one_name_are_a_case(tmp_path: Path) -> None:
     assert [c.as_row() for c in find(tmp_path, classes=rows).classes] == rows
 
 
-def test_patterns_find_other_layouts_and_channels(tmp_path: Path) -> None:
+def test_patterns_find_other_layouts_and_channels(tmp_path):
     touch(tmp_path, "p1/image.nii.gz", "p1/label.nii.gz", "p2/image.nii.gz", "p2/label.nii.gz")
     found = find(tmp_path, images="{case}/image.nii.gz", labels="{case}/label.nii.gz")
     assert [case.name for case in found.cases] == ["p1", "p2"]
@@ -72,7 +72,7 @@ def two_sites(root: Path) -> list[dict[str, Any]]:
     return [{"folder": "a/site"}, {"folder": "b/site"}]
 
 
-def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
+def test_folders_and_listed_cases_add_up(tmp_path):
     rows = two_sites(tmp_path)
     touch(tmp_path, "x.nii.gz", "x_seg.nii.gz", "y1.nii.gz", "y2.nii.gz")
     listed = [
@@ -95,7 +95,7 @@ def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
     assert (alone.name, second.name) == ("case_1", "case_2")
 
 
-def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
+def test_a_folder_that_fails_hides_no_other(tmp_path):
     rows = [*two_sites(tmp_path), {"folder": "gone"}]
     found = find_cases(LabelledData(folders=rows, classes=CLASSES), lambda text: tmp_path / text)
     (problem,) = found.problems
@@ -104,7 +104,7 @@ def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     assert found.origins["folder2-case_1"] == ("b/site", "case_1")
 
 
-def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) -> None:
+def test_classes_that_folders_name_differently_have_to_be_named(tmp_path):
     rows = two_sites(tmp_path)
     for row, names in zip(rows, ({"liver": 1}, {"spleen": 1}), strict=True):
         folder = tmp_path / row["folder"]
@@ -121,7 +121,7 @@ def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("version", ["decathlon", "nnunet1", "nnunet2", "nnunet2 listed"])
-def test_dataset_json_of_every_kind(tmp_path: Path, version: str) -> None:
+def test_dataset_json_of_every_kind(tmp_path, version):
     channels = {"0": "T1", "1": "T2"}
     split = ["imagesTr/c1_0000.nii.gz", "imagesTr/c1_0001.nii.gz"]
     touch(
@@ -170,22 +170,20 @@ def test_dataset_json_of_every_kind(tmp_path: Path, version: str) -> None:
         ([], {"classes": [{"name": "x", "valu": 1}]}, "did you mean 'value'"),
     ],
 )
-def test_what_is_missing_is_said(
-    tmp_path: Path, files: list[str], data: dict[str, Any], message: str
-) -> None:
+def test_what_is_missing_is_said(tmp_path, files, data, message):
     touch(tmp_path, *files)
     with pytest.raises(PumitError) as raised:
         find(tmp_path, **data)
     assert message in str(raised.value)
 
 
-def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
+def test_all_problems_are_in_one_message(tmp_path):
     touch(tmp_path, *(f"labels/c{i:02d}.nii.gz" for i in range(20)), "images/c00.nii.gz")
     with pytest.raises(PumitError, match=r"c01: has .* no image.*c12: has .* and 7 more\.$"):
         find(tmp_path)
 
 
-def test_scans_without_labels_stop_nothing(tmp_path: Path) -> None:
+def test_scans_without_labels_stop_nothing(tmp_path):
     touch(tmp_path, "images/a.nii.gz", "images/b.nii.gz", "images/c.nii.gz", "labels/a.nii.gz")
     found = find(tmp_path)
     assert [case.name for case in found.cases] == ["a"]
@@ -196,7 +194,7 @@ def test_scans_without_labels_stop_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_listed: bool) -> None:
+def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path, is_listed):
     touch(tmp_path, *(f"imagesTr/{case}_0000.nii.gz" for case in "abc"), "labelsTr/a.nii.gz")
     content: dict[str, Any] = {"labels": {"background": 0, "x": 1}, "channel_names": {"0": "CT"}}
     if is_listed:
@@ -217,7 +215,7 @@ def test_scans_without_labels_stop_no_data_set_of_nnunet(tmp_path: Path, is_list
         ('{"labels": {"x": 1}, "training": [{"image": "a", "label": "b"}]}', "no file"),
     ],
 )
-def test_damaged_dataset_json_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_damaged_dataset_json_is_refused(tmp_path, content, message):
     (tmp_path / "dataset.json").write_text(content)
     with pytest.raises(PumitError, match=message):
         find(tmp_path)
@@ -244,7 +242,7 @@ def half_predicted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predicted: Path) -> None:
+def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predicted):
     """F5: a model was trained and validated on its own output."""
     found = find(half_predicted)
     assert [case.name for case in found.cases] == ["case_0"]
@@ -264,7 +262,7 @@ def test_a_models_own_labels_are_not_used_unless_they_are_confirmed(half_predict
 
 
 @pytest.mark.parametrize("key", ["training", "validation"])
-def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path, key: str) -> None:
+def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted, key):
     with pytest.raises(PumitError, match=r"names labels of case_1 .made by hippo.*--use-unrev"):
         find(half_predicted, **{key: ["case_1"]})
     assert find(half_predicted, use_unreviewed=["case_1"], **{key: ["case_1"]})
@@ -272,7 +270,7 @@ def test_a_recipe_that_names_a_models_own_labels_is_refused(half_predicted: Path
         find(half_predicted, leave_out=["case_0"])
 
 
-def test_the_message_of_a_case_names_no_path() -> None:
+def test_the_message_of_a_case_names_no_path():
     assert one_line(FileNotFoundError(2, "No such file", "/doe/jane.nii")) == (
         "a file cannot be read (No such file)"
     )

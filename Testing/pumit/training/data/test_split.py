@@ -16,7 +16,7 @@ def divided(names: list[str], data: dict[str, Any], **more: Any) -> Split:
     return split_cases(names, LabelledData(**data), **more)
 
 
-def test_share_of_the_patients_is_held_out() -> None:
+def test_share_of_the_patients_is_held_out():
     split = divided(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=4)
     assert len(split.validation) == 6
     assert {*split.training} | {*split.validation} == {*NAMES}
@@ -28,12 +28,12 @@ def test_share_of_the_patients_is_held_out() -> None:
     assert split != divided(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=5)
 
 
-def test_folds_hold_out_every_case_once() -> None:
+def test_folds_hold_out_every_case_once():
     folds = [divided(NAMES, {"fold": f"{k} of 4"}, seed=1).validation for k in range(1, 5)]
     assert sorted(name for fold in folds for name in fold) == sorted(NAMES)
 
 
-def test_smaller_share_is_contained_in_a_larger_one() -> None:
+def test_smaller_share_is_contained_in_a_larger_one():
     held = {"validation": ["p1_0", "p1_1"]}
     parts = [
         {*divided(NAMES, {**held, "share": share}, seed=2).training} for share in (0.2, 0.6, 1.0)
@@ -42,7 +42,7 @@ def test_smaller_share_is_contained_in_a_larger_one() -> None:
     assert parts[0] < parts[1] < parts[2]
 
 
-def test_the_only_case_is_validated_on_and_that_is_said() -> None:
+def test_the_only_case_is_validated_on_and_that_is_said():
     split = divided(["one"], {}, seed=0)
     assert split.training == split.validation == ("one",)
     assert "only case" in split.warnings[0]
@@ -53,14 +53,14 @@ def test_the_only_case_is_validated_on_and_that_is_said() -> None:
 
 
 @pytest.mark.parametrize("nobody", [0.0, []])
-def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
+def test_all_can_be_trained_on(nobody):
     split = divided(NAMES, {"validation": nobody}, seed=0)
     assert split.training == tuple(sorted(NAMES))
     assert split.validation == ()
     assert "stays unknown" in split.warnings[-1]
 
 
-def test_patients_that_the_data_tell_stay_together() -> None:
+def test_patients_that_the_data_tell_stay_together():
     names = [f"scan{i}" for i in range(8)]
     patient_of = {name: f"id{i // 2}" for i, name in enumerate(names)}
     split = divided(names, {"validation": 0.5}, seed=3, patients=patient_of)
@@ -69,7 +69,7 @@ def test_patients_that_the_data_tell_stay_together() -> None:
     assert not split.warnings
 
 
-def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
+def test_patients_are_guessed_from_the_names_and_that_is_said():
     names = [f"acdc_patient{i:03d}_frame{f:02d}" for i in range(6) for f in (1, 12)]
     split = divided(names, {"validation": 0.34}, seed=0)
     assert len({n.split("_")[1] for n in split.validation}) == 2
@@ -78,7 +78,7 @@ def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
     assert "patient000 (acdc_patient000_frame01, acdc_patient000_frame12)" in split.warnings[0]
 
 
-def test_patient_on_both_sides_is_reported_of() -> None:
+def test_patient_on_both_sides_is_reported_of():
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
     split = divided(NAMES, {**data, "training": ["p2_0", "p3_1"]}, seed=0)
     assert (split.training, split.validation) == (("p2_0", "p3_1"), ("p1_0",))
@@ -103,7 +103,7 @@ def test_patient_on_both_sides_is_reported_of() -> None:
         ({"share": 0.0}, "data.share"),
     ],
 )
-def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None:
+def test_impossible_split_is_refused(data, message):
     with pytest.raises(PumitError) as raised:
         divided(NAMES, data, seed=0)
     assert message in str(raised.value)
@@ -123,13 +123,13 @@ def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None
         (["A/ct", "A/pet", "B/ct"], 2),
     ],
 )
-def test_several_scans_of_a_patient_are_found(names: list[str], patients: int) -> None:
+def test_several_scans_of_a_patient_are_found(names, patients):
     pattern = guessed_pattern(names)
     assert pattern is not None
     assert len(matched_patients(names, pattern)) == patients
 
 
-def test_a_name_that_differs_keeps_no_others_apart() -> None:
+def test_a_name_that_differs_keeps_no_others_apart():
     names = [f"p{i // 2}_{i % 2}" for i in range(12)]
     others = ["phantom", "x_visit1", "x_visit2", "y_visit1"]
     for more in ([], ["phantom"], others):
@@ -152,5 +152,5 @@ def test_a_name_that_differs_keeps_no_others_apart() -> None:
         [f"{site}/scan{i:02d}" for site in "ab" for i in range(4)],
     ],
 )
-def test_names_that_show_no_patient_are_left_alone(names: list[str]) -> None:
+def test_names_that_show_no_patient_are_left_alone(names):
     assert guessed_pattern(names) is None

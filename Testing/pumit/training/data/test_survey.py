@@ -33,7 +33,7 @@ def look(
     return {report.case: report for report in survey.reports()}, survey.summary()
 
 
-def test_good_cases_are_measured(tmp_path: Path) -> None:
+def test_good_cases_are_measured(tmp_path):
     reports, summary = look(write_pairs(tmp_path, 2), classes=CLASSES)
     counts = np.bincount(ball_and_box(0)[1].ravel())
     assert asdict(reports["case_0"]) == {
@@ -73,7 +73,7 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
     assert reports["case_0"].classes == {"all": counts[1] + counts[2], "box": counts[2]}
 
 
-def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
+def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path):
     write_pairs(tmp_path, 9)
     image, labels = ball_and_box(1)
     (tmp_path / "images" / "case_0.nii.gz").write_bytes(b"nothing")
@@ -101,7 +101,7 @@ def test_every_bad_case_is_named_next_to_the_good_ones(tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(asdict(summary))
 
 
-def test_a_name_of_a_colour_table_without_a_class_is_asked_about(tmp_path: Path) -> None:
+def test_a_name_of_a_colour_table_without_a_class_is_asked_about(tmp_path):
     """Its voxels are neither background nor, as they were without the table, a class by value."""
     write_pairs(tmp_path, 2)
     table = tmp_path / "labels" / "case_0_ColorTable.ctbl"
@@ -121,7 +121,7 @@ def test_a_name_of_a_colour_table_without_a_class_is_asked_about(tmp_path: Path)
     assert (summary.usable, reports["case_0"].classes["ball"]) == (2, counts[1])
 
 
-def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path: Path) -> None:
+def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path):
     """Doubts of the one are warnings of the other, in the same words."""
     write_pairs(tmp_path, 3)
     write(tmp_path / "labels" / "case_1.nii.gz", np.zeros_like(ball_and_box(1)[1]))
@@ -135,7 +135,7 @@ def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path: Path
     assert summary.problems[0] in str(raised.value)
 
 
-def test_thumbnail_shows_the_labels_in_their_colours(tmp_path: Path) -> None:
+def test_thumbnail_shows_the_labels_in_their_colours(tmp_path):
     reports, summary = look(write_pairs(tmp_path, 1), tmp_path, classes=CLASSES)
     picture = np.asarray(Image.open(str(reports["case_0"].thumbnail)))
     assert max(picture.shape[:2]) == SIDE
@@ -146,7 +146,7 @@ def test_thumbnail_shows_the_labels_in_their_colours(tmp_path: Path) -> None:
     assert colors.max() <= 1
 
 
-def test_thumbnails_keep_proportions_and_have_the_head_on_top(tmp_path: Path) -> None:
+def test_thumbnails_keep_proportions_and_have_the_head_on_top(tmp_path):
     """Thick slices from front to back; what is bright lies towards the head."""
     for shape in ((1, 20, 30), (3, 1, 20, 20)):
         write_thumbnail(tmp_path / "a.png", Volume(np.zeros(shape)), None, [])
@@ -162,7 +162,7 @@ def test_thumbnails_keep_proportions_and_have_the_head_on_top(tmp_path: Path) ->
     assert picture[:40].mean() > 200 > 50 > picture[-40:].mean()
 
 
-def test_survey_loads_no_torch() -> None:
+def test_survey_loads_no_torch():
     code = "import sys, pumit.training.data.survey, pumit.cli.data; print('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[4] / "PUMITSegment"
     command = [sys.executable, "-c", code]

@@ -48,7 +48,7 @@ def entries(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*/*") if path.is_dir()]
 
 
-def test_a_case_is_made_once_and_then_mapped(source: Path, folder: Path) -> None:
+def test_a_case_is_made_once_and_then_mapped(source, folder):
     make = Maker()
     for _ in range(3):
         arrays = VolumeCache(folder, SETTINGS).get(source, make)
@@ -63,7 +63,7 @@ def test_a_case_is_made_once_and_then_mapped(source: Path, folder: Path) -> None
     assert make.count == 2
 
 
-def test_a_changed_source_is_made_anew_and_replaces_the_old(source: Path, folder: Path) -> None:
+def test_a_changed_source_is_made_anew_and_replaces_the_old(source, folder):
     make, cache = Maker(), VolumeCache(folder, SETTINGS)
     cache.get(source, make)
     os.utime(source, ns=(1, 1))
@@ -83,7 +83,7 @@ def test_a_changed_source_is_made_anew_and_replaces_the_old(source: Path, folder
     assert make.count == 5
 
 
-def test_other_settings_are_other_cases(source: Path, folder: Path) -> None:
+def test_other_settings_are_other_cases(source, folder):
     make = Maker()
     for window in (None, [0, 1], [0, 2]):
         VolumeCache(folder, {**SETTINGS, "window": window}).get(source, make)
@@ -96,7 +96,7 @@ def test_other_settings_are_other_cases(source: Path, folder: Path) -> None:
         VolumeCache(source / "cache", SETTINGS)
 
 
-def test_files_of_one_name_and_state_are_not_confused(folder: Path, tmp_path: Path) -> None:
+def test_files_of_one_name_and_state_are_not_confused(folder, tmp_path):
     make, cache = Maker(), VolumeCache(folder, SETTINGS)
     for name in ("a", "b"):
         path = tmp_path / name / "image.nii"
@@ -108,7 +108,7 @@ def test_files_of_one_name_and_state_are_not_confused(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"nonsense" * 9, None])
-def test_a_damaged_entry_is_made_anew(source: Path, folder: Path, damage: bytes | None) -> None:
+def test_a_damaged_entry_is_made_anew(source, folder, damage):
     make, cache = Maker(), VolumeCache(folder, SETTINGS)
     cache.get(source, make)
     (file,) = folder.glob("*/*/image.npy")
@@ -118,7 +118,7 @@ def test_a_damaged_entry_is_made_anew(source: Path, folder: Path, damage: bytes 
     assert make.count == 2
 
 
-def test_pickles_are_neither_written_nor_read(source: Path, folder: Path) -> None:
+def test_pickles_are_neither_written_nor_read(source, folder):
     cache = VolumeCache(folder, SETTINGS)
     with pytest.raises(ValueError, match="pickle"):
         cache.get(source, lambda: {"image": np.array([object()])})
@@ -142,7 +142,7 @@ for path in paths:
 """
 
 
-def test_processes_that_make_the_same_case_do_not_disturb(folder: Path, tmp_path: Path) -> None:
+def test_processes_that_make_the_same_case_do_not_disturb(folder, tmp_path):
     paths = [tmp_path / f"{i}.nii" for i in range(12)]
     for path in paths:
         path.touch()
@@ -155,9 +155,7 @@ def test_processes_that_make_the_same_case_do_not_disturb(folder: Path, tmp_path
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, None])
-def test_a_full_disk_is_one_line_and_leaves_nothing(
-    source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
-) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(source, folder, monkeypatch, number):
     """NumPy's own report of a short write has no number."""
     cache = VolumeCache(folder, SETTINGS)
 
@@ -174,7 +172,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     assert cache.get(source, Maker())["image"].size == 24
 
 
-def test_what_a_killed_process_left_is_removed(source: Path, folder: Path) -> None:
+def test_what_a_killed_process_left_is_removed(source, folder):
     cache = VolumeCache(folder, SETTINGS)
     young, old = (cache.folder / f".{name}-half" for name in ("young", "old"))
     young.mkdir()

@@ -67,7 +67,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("kind", ["ddp_stopped", "fsdp_stopped", "ddp_recomputed"])
-def test_a_stop_and_blocks_computed_again_change_nothing(found: Found, kind: str) -> None:
+def test_a_stop_and_blocks_computed_again_change_nothing(found, kind):
     """With dropout, too."""
     for each in found:
         plain = each[kind.partition("_")[0]]
@@ -75,7 +75,7 @@ def test_a_stop_and_blocks_computed_again_change_nothing(found: Found, kind: str
         assert apart(plain, each[kind]) == 0
 
 
-def test_processes_see_other_fields_and_end_alike(found: Found) -> None:
+def test_processes_see_other_fields_and_end_alike(found):
     for kind in ("ddp", "muon", "fsdp"):
         first, second = (found[rank][kind] for rank in range(2))
         assert first["weights"] == second["weights"]
@@ -83,14 +83,14 @@ def test_processes_see_other_fields_and_end_alike(found: Found) -> None:
 
 
 @pytest.mark.parametrize(("plain", "shared"), [("ddp", "fsdp"), ("vit", "vit_fsdp_recomputed")])
-def test_a_network_shared_out_trains_as_a_whole_one(found: Found, plain: str, shared: str) -> None:
+def test_a_network_shared_out_trains_as_a_whole_one(found, plain, shared):
     for rank in range(2):
         assert apart(found[rank][plain], found[rank][shared]) < 1e-5
         held = [found[rank][kind]["held"] for kind in (plain, shared)]
         assert held[1] < 0.6 * held[0]
 
 
-def test_half_precision_shared_out_is_that_of_a_whole_network(found: Found) -> None:
+def test_half_precision_shared_out_is_that_of_a_whole_network(found):
     for rank in range(2):
         plain, shared = found[rank]["vit_half"], found[rank]["vit_fsdp_half"]
         assert apart(plain, shared) < 1e-5
@@ -99,7 +99,7 @@ def test_half_precision_shared_out_is_that_of_a_whole_network(found: Found) -> N
         assert shared["gathered"] == "torch.bfloat16"
 
 
-def test_a_shared_out_run_goes_on_whole(found: Found) -> None:
+def test_a_shared_out_run_goes_on_whole(found):
     for rank in range(2):
         begun, whole = found[rank]["fsdp_then_ddp"], found[rank]["ddp"]
         torch.testing.assert_close(
@@ -129,7 +129,7 @@ class BothTask(BlockTask):
         return {"loss": torch.stack(losses).mean()}
 
 
-def test_two_processes_are_one_with_twice_the_fields(found: Found, tmp_path: Path) -> None:
+def test_two_processes_are_one_with_twice_the_fields(found, tmp_path):
     task = BothTask()
     state = train(task, tmp_path, PLAIN, seed=SEED, degrees={0: 1.0}, report=lambda record: None)
     weights = found[0]["plain"]["weights"]
@@ -138,7 +138,7 @@ def test_two_processes_are_one_with_twice_the_fields(found: Found, tmp_path: Pat
         torch.testing.assert_close(state[name].flatten(), torch.tensor(value), rtol=0, atol=1e-6)
 
 
-def test_means_and_gradients_run_over_all_processes_even_of_unequal_size(found: Found) -> None:
+def test_means_and_gradients_run_over_all_processes_even_of_unequal_size(found):
     terms, gradient = prior_terms(CELLS)
     for rank, expected in enumerate(gradient.split((2, 7))):
         assert found[rank]["prior"]["terms"] == pytest.approx(terms, abs=1e-12)
@@ -156,14 +156,12 @@ def test_means_and_gradients_run_over_all_processes_even_of_unequal_size(found: 
         ("failing", r"No such case\.$", ".*first process stopped"),
     ],
 )
-def test_what_stops_one_process_stops_both(
-    found: Found, kind: str, first: str, second: str
-) -> None:
+def test_what_stops_one_process_stops_both(found, kind, first, second):
     for each, said in zip(found, (first, second), strict=True):
         assert re.match(said, each[kind]["error"])
 
 
-def test_both_pause_and_stop_where_the_first_is_stopped(found: Found, folder: Path) -> None:
+def test_both_pause_and_stop_where_the_first_is_stopped(found, folder):
     for rank in range(2):
         stopped = found[rank]["stopped"]
         assert stopped["stops"] == [8, 10]  # two batches a step
@@ -175,19 +173,19 @@ def test_both_pause_and_stop_where_the_first_is_stopped(found: Found, folder: Pa
     assert [r["step"] for r in lines] == [1, 2, 3, 4, 5]
 
 
-def test_the_first_process_alone_reports_and_validates(found: Found) -> None:
+def test_the_first_process_alone_reports_and_validates(found):
     first, second = (found[rank]["validated"] for rank in range(2))
     assert first["best"] == [2]
     assert [r["step"] for r in first["records"] if "validation" in r] == [2, 4, 5]
     assert second["best"] == second["records"] == []
 
 
-def test_speed_is_that_of_all_processes(found: Found) -> None:
+def test_speed_is_that_of_all_processes(found):
     for record in found[0]["ddp"]["records"]:
         assert record["voxels_per_second"] / record["fields_per_second"] == pytest.approx(100, 0.01)
 
 
-def test_one_process_cannot_share_out(tmp_path: Path) -> None:
+def test_one_process_cannot_share_out(tmp_path):
     schedule = Schedule(optimizer="adamw", parallel="fsdp")
     with pytest.raises(PumitError, match="several processes"):
         train(BlockTask(), tmp_path, schedule, degrees={0: 1.0}, report=lambda record: None)
@@ -196,9 +194,7 @@ def test_one_process_cannot_share_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpus", "place", "backend"), [(1, 0, "gloo"), (2, 0, "gloo"), (4, 2, "nccl")]
 )
-def test_more_processes_than_gpus_share_them(
-    gpus: int, place: int, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_processes_than_gpus_share_them(gpus, place, backend, monkeypatch):
     started: list[str] = []
     for name, value in (("WORLD_SIZE", "3"), ("LOCAL_WORLD_SIZE", "3"), ("LOCAL_RANK", "2")):
         monkeypatch.setenv(name, value)

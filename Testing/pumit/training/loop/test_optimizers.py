@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ def decayed(network: nn.Module, schedule: Schedule) -> set[str]:
     return {names[id(p)] for g in groups if g["weight_decay"] > 0 for p in g["params"]}
 
 
-def test_adamw_spares_biases_norms_and_embeddings() -> None:
+def test_adamw_spares_biases_norms_and_embeddings():
     sizes: dict[str, Any] = {"dim": 16, "depth": 1, "num_heads": 1, "hidden": 16}
     network = build_network("pumit_vit_b_mim", **sizes, position_table=(1, 2, 2), num_tokens=5)
     network.table = nn.Embedding(3, 3)
@@ -38,7 +37,7 @@ def test_adamw_spares_biases_norms_and_embeddings() -> None:
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw", "sgd"])
-def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
+def test_groups_have_their_own_rate_and_decay(kind):
     network = nn.ModuleDict({"a": nn.Linear(20, 20), "b": nn.Linear(20, 20), "c": nn.Linear(2, 2)})
     groups = [
         {"params": network["a"].parameters()},
@@ -55,7 +54,7 @@ def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
     assert [settings[id(layer.bias)] for layer in layers] == [(0.5, 0.0), (5.0, 0.0), (0.5, 0.7)]
 
 
-def test_parameters_are_in_the_order_of_runs_that_are_saved_by_number() -> None:
+def test_parameters_are_in_the_order_of_runs_that_are_saved_by_number():
     layers = {"norm": nn.LayerNorm(20), "table": nn.Embedding(3, 20), "line": nn.Linear(20, 20)}
     network = nn.ModuleDict(layers)
     vectors = ["norm.weight", "norm.bias", "line.bias"]
@@ -66,7 +65,7 @@ def test_parameters_are_in_the_order_of_runs_that_are_saved_by_number() -> None:
     assert parameter_names(network, adamw) == ["line.weight", *spared]
 
 
-def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
+def test_a_parameter_in_no_group_or_in_two_is_a_mistake():
     network = nn.Linear(2, 2)
     for params in ([network.weight], [network.weight, network.bias, network.weight]):
         groups = [{"params": [p]} for p in params]
@@ -80,7 +79,7 @@ def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw", "sgd"])
-def test_a_task_says_what_is_stepped_how_far(tmp_path: Path, kind: str) -> None:
+def test_a_task_says_what_is_stepped_how_far(tmp_path, kind):
     class TwoRates(LineTask):
         def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
             assert schedule.optimizer == kind
@@ -96,7 +95,7 @@ def test_a_task_says_what_is_stepped_how_far(tmp_path: Path, kind: str) -> None:
     assert stays == [True, True, False, False, False, False]
 
 
-def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
+def test_accumulated_batches_are_one_large_batch(tmp_path):
     class Large(LineTask):
         """Draws what the other draws in two batches."""
 
@@ -117,7 +116,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (16, 200), (90, 20)])
-def test_the_singular_values_come_out_about_one(shape: tuple[int, int]) -> None:
+def test_the_singular_values_come_out_about_one(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 1e-4
     alone = orthogonalised(matrix)
     values = torch.linalg.svdvals(alone)
@@ -129,7 +128,7 @@ def test_the_singular_values_come_out_about_one(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(together, alone.expand(2, -1, -1), atol=0.02, rtol=0.02)
 
 
-def test_a_step_has_the_size_of_an_adamw_step() -> None:
+def test_a_step_has_the_size_of_an_adamw_step():
     weight = nn.Parameter(torch.zeros(64, 96))
     optimizer = Muon([{"params": [weight], "orthogonal": True}], lr=0.1, weight_decay=0.0)
     weight.grad = torch.randn(64, 96, generator=torch.Generator().manual_seed(2))
@@ -137,7 +136,7 @@ def test_a_step_has_the_size_of_an_adamw_step() -> None:
     assert 0.1 * 0.1 < float(weight.detach().square().mean().sqrt()) < 0.1 * 0.3
 
 
-def test_the_gradients_are_left_as_they_were() -> None:
+def test_the_gradients_are_left_as_they_were():
     network = nn.Linear(32, 32)
     optimizer = optimizer_for(network, Schedule())
     network(torch.randn(4, 32)).sum().backward()
@@ -147,7 +146,7 @@ def test_the_gradients_are_left_as_they_were() -> None:
     torch.testing.assert_close(network.weight.grad, before)
 
 
-def test_embeddings_and_thin_matrices_are_no_matrices_to_it() -> None:
+def test_embeddings_and_thin_matrices_are_no_matrices_to_it():
     network = nn.ModuleList([nn.Embedding(40, 40), nn.Linear(64, 4), nn.Conv3d(16, 16, 3)])
     groups = optimizer_for(network, Schedule()).param_groups
     orthogonal = [p.shape for g in groups if g.get("orthogonal") for p in g["params"]]

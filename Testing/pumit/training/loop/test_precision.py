@@ -1,9 +1,6 @@
 """Half precision computes what float32 does, but for rounding."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 import torch
@@ -16,9 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("kind", [nn.Conv3d, nn.ConvTranspose3d])
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_kernels_of_thin_grids_get_their_gradient(
-    depth: int, kind: type[nn.Conv3d | nn.ConvTranspose3d]
-) -> None:
+def test_kernels_of_thin_grids_get_their_gradient(depth, kind):
     """Where a CPU multiplies bfloat16, torch's own gradient of two slices is not to be used."""
     torch.manual_seed(0)
     conv = kind(16, 16, 3, padding=1)
@@ -36,7 +31,7 @@ def test_kernels_of_thin_grids_get_their_gradient(
     torch.testing.assert_close(found[1], found[0], rtol=0.05, atol=0.05 * float(found[0].std()))
 
 
-def test_it_is_half_precision_elsewhere() -> None:
+def test_it_is_half_precision_elsewhere():
     conv = nn.Conv3d(2, 2, 3, padding=1)
     with half_precision(CPU, "bf16"):
         assert conv(torch.zeros(1, 2, 4, 4, 4)).dtype == torch.bfloat16
@@ -57,9 +52,7 @@ def test_it_is_half_precision_elsewhere() -> None:
     ],
 )
 @pytest.mark.parametrize("batch", [(1,), (2,), ()])
-def test_single_fields_are_convolved_like_batches(
-    batch: tuple[int, ...], kernel: Any, options: dict[str, Any]
-) -> None:
+def test_single_fields_are_convolved_like_batches(batch, kernel, options):
     """PyTorch's own convolution of a batch of one takes several times as long."""
     torch.manual_seed(0)
     channels = 4 if batch else 2 if "groups" in options else 1  # an unbatched image looks like one
@@ -78,7 +71,7 @@ def test_single_fields_are_convolved_like_batches(
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_single_field_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_field_goes_to_onednn(monkeypatch):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("This build of torch has no oneDNN.")
     calls, convolve = [], torch.mkldnn_convolution

@@ -47,7 +47,7 @@ def gradients(network: nn.Module, *, enabled: bool) -> tuple[dict[str, Tensor], 
 
 
 @pytest.mark.parametrize("is_half", [False, True])
-def test_gradients_are_the_same_with_less_in_memory(is_half: bool) -> None:
+def test_gradients_are_the_same_with_less_in_memory(is_half):
     network = masked_image_model()
     with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
         plain, much = gradients(network, enabled=False)
@@ -56,7 +56,7 @@ def test_gradients_are_the_same_with_less_in_memory(is_half: bool) -> None:
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
 
 
-def test_the_network_is_its_own_afterwards() -> None:
+def test_the_network_is_its_own_afterwards():
     """Also where something fails."""
     network = masked_image_model()
     names = list(network.state_dict())
@@ -72,12 +72,12 @@ def test_the_network_is_its_own_afterwards() -> None:
     assert not any("forward" in vars(block) for block in repeated_blocks(network))
 
 
-def test_a_network_without_blocks_is_reported_so() -> None:
+def test_a_network_without_blocks_is_reported_so():
     with pytest.raises(PumitError, match="none"), recomputed(nn.Linear(2, 2), enabled=True):
         pass
 
 
-def test_the_blocks_of_every_transformer_are_found() -> None:
+def test_the_blocks_of_every_transformer_are_found():
     assert len(repeated_blocks(masked_image_model())) == 3
     sizes = {**SIZES, "depth": 4, "taps": (1, 2, 3, 4), "detail_widths": (4, 4)}
     sizes |= {"pyramid_widths": (4, 4, 4, 4), "position_table": (1, 1, 1)}
@@ -85,7 +85,7 @@ def test_the_blocks_of_every_transformer_are_found() -> None:
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 5.0), (0.0, 5.0)])
-def test_gradients_are_clipped_where_it_is_requested(largest: float, expected: float) -> None:
+def test_gradients_are_clipped_where_it_is_requested(largest, expected):
     layer = nn.Linear(2, 1, bias=False)
     layer.weight.grad = torch.tensor([[3.0, 4.0]])
     assert float(clip_gradients(layer, largest)) == pytest.approx(5.0)

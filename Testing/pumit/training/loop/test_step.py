@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from pumit.errors import TrainingError
@@ -21,7 +19,7 @@ from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from torch import nn
 
 
-def test_memory_that_runs_out_is_distinguished_from_other_errors() -> None:
+def test_memory_that_runs_out_is_distinguished_from_other_errors():
     for text in ("(pid 7) is killed by signal: Killed. ", "(pid(s) 7, 8) exited"):
         assert isinstance(memory_short(RuntimeError(f"DataLoader worker {text}")), WorkerLostError)
     for error in (MemoryError(), torch.cuda.OutOfMemoryError()):
@@ -34,7 +32,7 @@ def test_memory_that_runs_out_is_distinguished_from_other_errors() -> None:
 
 
 @pytest.mark.slow
-def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> None:
+def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path):
     tried: list[int] = []
     sizes = [8]
 
@@ -72,7 +70,7 @@ def plan(patch: tuple[int, int, int], batch: int) -> DataPlan:
     return DataPlan((1.0, 1.0, 1.0), patch, batch, {}, 1, "anatomical", (50, 90, 90))
 
 
-def test_plans_lose_patches_then_their_size_then_the_last_but_one() -> None:
+def test_plans_lose_patches_then_their_size_then_the_last_but_one():
     now, seen = plan((48, 96, 96), 8), []
     while (less := smaller_plan(now, (16, 32, 32))) is not None:
         assert less[0] != now
@@ -85,7 +83,7 @@ def test_plans_lose_patches_then_their_size_then_the_last_but_one() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_workers_are_halved_until_training_draws_itself() -> None:
+def test_workers_are_halved_until_training_draws_itself():
     assert fewer_workers(4) == (2, "2 of 4 such processes go on.")
     assert fewer_workers(1) == (0, "Training does it itself now.")
     assert fewer_workers(0) is None
@@ -95,7 +93,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
 
 
-def test_the_first_layer_is_named_that_is_not_finite() -> None:
+def test_the_first_layer_is_named_that_is_not_finite():
     net, other, nothing = network(), network(), torch.full((1, 2), torch.nan)
     assert first_not_finite(net, lambda: net(torch.zeros(1, 2))) is None
     assert first_not_finite(net, lambda: net(torch.zeros(1, 3))) is None  # another failure

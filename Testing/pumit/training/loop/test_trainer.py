@@ -19,7 +19,7 @@ from pumit.training.run.resume_state import read_run, step_saved
 from torch import Tensor, nn
 
 
-def test_batches_prefetched_are_those_drawn_in_line(tmp_path: Path) -> None:
+def test_batches_prefetched_are_those_drawn_in_line(tmp_path):
     """Whatever the number of workers, and after a stop as well."""
     whole, expected = run(tmp_path / "whole")
     prefetched, state = run(tmp_path / "prefetched", workers=2)
@@ -37,9 +37,7 @@ def refuse(da0: int, generator: torch.Generator, shared: torch.Generator) -> Ten
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
-    tmp_path: Path, workers: int
-) -> None:
+def test_bad_data_are_reported_in_one_line_by_worker_processes_too(tmp_path, workers):
     class Refused(LineTask):
         draw = staticmethod(refuse)  # type: ignore[assignment]
 
@@ -50,7 +48,7 @@ def test_bad_data_are_reported_in_one_line_by_worker_processes_too(
         run(tmp_path, task=Refused(), workers=workers)
 
 
-def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
+def test_degrees_are_drawn_by_their_shares(tmp_path):
     task = LineTask()
     records, _ = run(tmp_path, SCHEDULE.changed(steps=60), task)
     assert set(task.drawn) == {0, 2}
@@ -61,7 +59,7 @@ def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
         assert sys.platform == "win32" or record["memory_gib"] > 0
 
 
-def test_the_rate_rises_stays_and_falls() -> None:
+def test_the_rate_rises_stays_and_falls():
     schedule = Schedule(steps=100, learning_rate=1.0, warm_up=10, decay=20)
     rates = [schedule.rate_at(step) for step in range(101)]
     assert rates[0] == pytest.approx(0.1)
@@ -71,7 +69,7 @@ def test_the_rate_rises_stays_and_falls() -> None:
     assert rates[100] == 0.0
 
 
-def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
+def test_a_step_without_a_finite_gradient_is_skipped(tmp_path):
     task = LineTask(4)
     records, state = run(tmp_path, task=task)
     assert all(torch.isfinite(v).all() for v in task.network.state_dict().values())
@@ -80,7 +78,7 @@ def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
     assert "norm" in records[4]
 
 
-def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
+def test_gradients_that_stay_useless_stop_the_run(tmp_path):
     with pytest.raises(TrainingError, match=r"Step 8: the gradient .* 5 steps"):
         run(tmp_path, task=LineTask(*range(3, 20)))
     records, _ = run(tmp_path / "again", task=LineTask(*range(3, 8), *range(9, 12)))
@@ -94,7 +92,7 @@ def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
     assert saved.position.skipped == 1
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     run(tmp_path, SCHEDULE.changed(seconds=0.0))
     before = (tmp_path / "last.safetensors").read_bytes()
     with pytest.raises(TrainingError, match=r"^Step 5: the loss") as caught:
@@ -104,7 +102,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "last.safetensors").read_bytes() == before
 
 
-def test_the_cases_of_such_a_loss_are_named(tmp_path: Path) -> None:
+def test_the_cases_of_such_a_loss_are_named(tmp_path):
     class NamedTask(LineTask):
         def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
             return Named(super().draw(da0, generator, shared), f"case {len(self.drawn)}")
@@ -124,14 +122,14 @@ class Refusing(LineTask):
         return {"loss": nn.functional.binary_cross_entropy(chance.float(), (batch > 0)[:, 0] * 1.0)}
 
 
-def test_a_loss_that_refuses_such_numbers_stops_the_run_alike(tmp_path: Path) -> None:
+def test_a_loss_that_refuses_such_numbers_stops_the_run_alike(tmp_path):
     task = Refusing()
     nn.init.constant_(task.network[2].weight, torch.inf)
     with pytest.raises(TrainingError, match=r"Step 1: the loss .* in 2\.$"):
         run(tmp_path, task=task)
 
 
-def test_a_mistake_is_no_bad_number(tmp_path: Path) -> None:
+def test_a_mistake_is_no_bad_number(tmp_path):
     class Wrong(LineTask):
         def forward(self, batch: Tensor) -> dict[str, Tensor]:
             return {"loss": self.network(batch[:, :2]).mean()}
@@ -149,7 +147,7 @@ class Named:
         return len(self.tensor)
 
 
-def test_the_average_forgets_the_start() -> None:
+def test_the_average_forgets_the_start():
     network = nn.Linear(2, 1, bias=False)
     average = WeightAverage(network, 0.9)
     nn.init.constant_(network.weight, 1.0)
@@ -188,7 +186,7 @@ def validated(
     return steps_validated, best
 
 
-def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
+def test_the_best_of_the_validations_is_kept(tmp_path):
     schedule = SCHEDULE.changed(validate_every=3)
     scores = {3: 0.5, 6: 0.7, 9: 0.6, 12: float("nan")}
     assert validated(tmp_path, schedule, scores) == ([3, 6, 9, 12], [3, 6])
@@ -200,7 +198,7 @@ def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64, "cut off"])
-def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes | str) -> None:
+def test_a_damaged_save_is_refused(tmp_path, content):
     path = tmp_path / "last.safetensors"
     if isinstance(content, str):
         run(tmp_path)
@@ -211,7 +209,7 @@ def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes | str) -> None
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_the_training_of_another_network_is_refused(tmp_path):
     run(tmp_path)
     task = LineTask()
     task.network = nn.Sequential(nn.Linear(3, 1))
@@ -219,7 +217,7 @@ def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
         run(tmp_path, SCHEDULE.changed(steps=99), task)
 
 
-def test_the_last_step_is_in_the_log(tmp_path: Path) -> None:
+def test_the_last_step_is_in_the_log(tmp_path):
     for steps, every in ((12, 5), (12, 6), (3, 4)):
         schedule = SCHEDULE.changed(steps=steps, log_every=every)
         lines, _ = run(tmp_path / f"{steps} {every}", schedule=schedule)

@@ -117,7 +117,7 @@ def card(folder: Path) -> str:
     return write_card(folder, folder / "made.safetensors").read_text()
 
 
-def test_a_card_says_what_a_reader_needs(carded: Path) -> None:
+def test_a_card_says_what_a_reader_needs(carded):
     text = (carded / "card.md").read_text()
     for part in (
         "# Model card: made",
@@ -143,7 +143,7 @@ def test_a_card_says_what_a_reader_needs(carded: Path) -> None:
     assert text.index("| case 3 | 0.600") < text.index("| case 1 | 0.900")
 
 
-def test_every_picture_of_a_card_is_there(carded: Path) -> None:
+def test_every_picture_of_a_card_is_there(carded):
     text = (carded / "card.md").read_text()
     shown = re.findall(r"\]\((\S+\.png)\)", text)
     assert shown == ["pictures/worst_1.png", "pictures/worst_2.png", "curves.png"]
@@ -161,7 +161,7 @@ def test_every_picture_of_a_card_is_there(carded: Path) -> None:
     assert content["worst"][0]["file"] == shown[0]
 
 
-def test_nobody_is_named_but_in_the_run_s_own_file(carded: Path) -> None:
+def test_nobody_is_named_but_in_the_run_s_own_file(carded):
     for name in ("card.md", "card.json", "curves.png", "pictures/worst_1.png"):
         content = (carded / name).read_bytes()
         for word in (*NAMES, "jane", str(carded.parent), "images"):
@@ -171,7 +171,7 @@ def test_nobody_is_named_but_in_the_run_s_own_file(carded: Path) -> None:
                        "case 4": "zoe_zack"}  # fmt: skip
 
 
-def test_a_run_that_was_stopped_says_so(folder: Path) -> None:
+def test_a_run_that_was_stopped_says_so(folder):
     (folder / "validation.json").unlink()
     write_log(folder, log_records()[:5])
     text = card(folder)
@@ -191,7 +191,7 @@ def test_a_run_that_was_stopped_says_so(folder: Path) -> None:
     assert "validated on what it was" in text  # among the limits
 
 
-def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder: Path) -> None:
+def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder):
     for path in (folder.parent / "set" / "images").iterdir():
         path.unlink()
     text = card(folder)
@@ -209,7 +209,7 @@ def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder:
     assert "curves.png" not in text
 
 
-def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
+def test_steps_that_a_killed_run_did_twice_count_once(folder):
     records = [{"step": s, "loss": 1.0, "seconds": float(s)} for s in (1, 2, 3, 2, 3, 4)]
     write_log(folder, records)
     assert [r["step"] for r in RunLog.read(folder).steps] == [1, 2, 3, 4]
@@ -224,7 +224,7 @@ def test_steps_that_a_killed_run_did_twice_count_once(folder: Path) -> None:
     assert [(r["step"], r["loss"]) for r in log.steps] == [(1, 0.1), (2, 0.1)]
 
 
-def test_a_card_names_neither_cases_nor_places() -> None:
+def test_a_card_names_neither_cases_nor_places():
     assert span([(1e8, 1.0, 0.5), (1e8, 2.0, 0.5)]) == "1 to 2 x 0.5"  # of photographs
     for names in (["b", "a"], ["a", "b", "a"]):
         assert case_numbers(names) == {"a": "case 1", "b": "case 2"}
@@ -264,7 +264,7 @@ def clicked(tmp_path: Path, tiny_checkpoint: Path) -> Path:
     return run
 
 
-def test_a_promptable_model_s_card_tells_of_clicks_before_and_after(clicked: Path) -> None:
+def test_a_promptable_model_s_card_tells_of_clicks_before_and_after(clicked):
     text = write_card(clicked, clicked / "tuned.safetensors").read_text()
     for part in (
         "Clicks and boxes, tuned on own scans.",
@@ -294,7 +294,7 @@ def automatic(folder: Path) -> Path:
     return folder
 
 
-def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(tmp_path: Path) -> None:
+def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(tmp_path):
     run = automatic(tmp_path / "run")
     automatic(run / "fold_1")
     (run / "log.jsonl").write_text(json.dumps({"folds": [["b"], ["a"]]}) + "\n")
@@ -309,7 +309,7 @@ def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(tmp_path:
         assert "| ball | 0.800 [0.800, 0.800] |" in each
 
 
-def test_a_fold_says_which_it_is(tmp_path: Path) -> None:
+def test_a_fold_says_which_it_is(tmp_path):
     run = automatic(tmp_path / "fold_2")
     (tmp_path / "log.jsonl").write_text(json.dumps({"folds": ["x", "y", "z"]}) + "\n")
     (run / "validation.json").write_text(json.dumps({"step": 1, "rows": ROWS}))

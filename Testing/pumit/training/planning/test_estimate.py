@@ -25,7 +25,7 @@ def parts(step: float = 1.0, validation: float = 10.0) -> TimeParts:
     return TimeParts(50.0, 30.0, step, validation, 20.0)
 
 
-def test_time_is_used_up_and_not_more() -> None:
+def test_time_is_used_up_and_not_more():
     plan = fit(parts(), PRESET, {})
     assert (plan.steps, plan.validations) == (850, 5)
     assert plan.seconds == 1000
@@ -38,7 +38,7 @@ def test_time_is_used_up_and_not_more() -> None:
     assert fit(parts(step=1e6), PRESET, {}).steps == 1
 
 
-def test_dear_validations_are_rarer() -> None:
+def test_dear_validations_are_rarer():
     plan = fit(parts(validation=60.0), PRESET, {})
     assert plan.validations == 2
     assert plan.validations * 60 <= VALIDATION_SHARE * 900
@@ -47,7 +47,7 @@ def test_dear_validations_are_rarer() -> None:
     assert dear.seconds > PRESET.seconds
 
 
-def test_smaller_steps_do_not_make_room_for_a_long_validation() -> None:
+def test_smaller_steps_do_not_make_room_for_a_long_validation():
     """Small patches need more windows."""
     preset, few = replace(PRESET, step_voxels=1 << 17), StepPlan(10, 1, 1000, 1000)
     voxels = 1 << 17
@@ -57,7 +57,7 @@ def test_smaller_steps_do_not_make_room_for_a_long_validation() -> None:
     assert voxels_that_fit(1 << 10, few, preset) == 1 << 10  # what a recipe gives stays
 
 
-def test_this_machine_is_described() -> None:
+def test_this_machine_is_described():
     found = hardware_for(torch.device("cpu"))
     assert found.kind == "cpu"
     assert found.cores >= 1

@@ -25,7 +25,7 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", trainable_names())
-def test_a_plan_names_all_sizes_and_fits_the_stride(scans: Path, name: str) -> None:
+def test_a_plan_names_all_sizes_and_fits_the_stride(scans, name):
     recipe = planned(scans, network=name).recipe
     sizes, patch = recipe["network_sizes"], recipe["plan"]["patch_size"]
     assert set(RECIPES[name].sizes) - set(sizes) <= set(FROM_DATA)
@@ -39,7 +39,7 @@ def test_a_plan_names_all_sizes_and_fits_the_stride(scans: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["nnformer_small", "hymamba_small"])
-def test_its_steps_are_tried_before_a_training(name: str) -> None:
+def test_its_steps_are_tried_before_a_training(name):
     plan = DataPlan(
         (1.0, 1.0, 1.0), (1, 32, 32), 2, {"method": "zscore"}, 1, "anatomical", (1, 45, 39)
     )
@@ -58,7 +58,7 @@ def test_its_steps_are_tried_before_a_training(name: str) -> None:
 
 
 @pytest.mark.parametrize("values", [[1035, 2035], [3, 100_000]])
-def test_labels_of_large_numbers_are_tried(tmp_path: Path, values: list[int]) -> None:
+def test_labels_of_large_numbers_are_tried(tmp_path, values):
     """As FreeSurfer numbers the parts of the cortex."""
     classes = [ClassValue(value, ClassLabel(f"class {value}")) for value in values]
     plan = DataPlan((1.0, 1.0, 1.0), (4, 8, 8), 2, {}, 1, "anatomical", (5, 9, 9))

@@ -51,7 +51,7 @@ def plan(folder: Path, **changes: Any) -> Planned:
     )
 
 
-def test_the_recipe_says_everything_and_fits_into_the_time(lab: Path) -> None:
+def test_the_recipe_says_everything_and_fits_into_the_time(lab):
     planned = plan(lab)
     recipe = planned.recipe
     assert recipe["task"] == "promptable"
@@ -63,7 +63,7 @@ def test_the_recipe_says_everything_and_fits_into_the_time(lab: Path) -> None:
     assert recipe["schedule"]["steps"] > 500
 
 
-def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab: Path) -> None:
+def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab):
     planned = plan(lab, data={"folder": "set"}, part="decoder", keep=0.5, schedule={"steps": 7})
     recipe = planned.recipe
     assert (recipe["part"], recipe["keep"], recipe["schedule"]["steps"]) == ("decoder", 0.5, 7)
@@ -76,7 +76,7 @@ def test_what_the_recipe_gives_stays_and_nameless_classes_get_names(lab: Path) -
 
 
 @pytest.mark.slow
-def test_a_planned_recipe_is_trained(lab: Path) -> None:
+def test_a_planned_recipe_is_trained(lab):
     recipe = plan(lab, schedule={"steps": 1}, name="mine").recipe
     recipe |= {"register": False, "validation": {"answers": 1, "scenes": 0}, "blend": [1.0]}
     (lab / "planned.yaml").write_text(recipe_text(recipe))
@@ -84,7 +84,7 @@ def test_a_planned_recipe_is_trained(lab: Path) -> None:
     assert finetune(lab / "planned.yaml", lab / "out").name == "mine.safetensors"
 
 
-def test_the_trial_measures_steps_and_clicks(lab: Path) -> None:
+def test_the_trial_measures_steps_and_clicks(lab):
     recipe = plan(lab).recipe
     request = {
         "recipe": recipe,

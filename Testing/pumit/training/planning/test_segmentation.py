@@ -23,7 +23,7 @@ def voxels(recipe: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("preset", NAMES)
-def test_plan_ends_with_the_time_of_its_preset(preset: str, tmp_path: Path) -> None:
+def test_plan_ends_with_the_time_of_its_preset(preset, tmp_path):
     made = planned(write_pairs(tmp_path, 5), StandInTrial(1e-5), preset=preset)
     numbers = preset_for(preset, "cpu")
     schedule = Schedule(**made.recipe["schedule"])
@@ -35,7 +35,7 @@ def test_plan_ends_with_the_time_of_its_preset(preset: str, tmp_path: Path) -> N
     assert schedule.steps // schedule.validate_every <= numbers.validations
 
 
-def test_planned_recipe_reads_back_and_is_whole(tmp_path: Path) -> None:
+def test_planned_recipe_reads_back_and_is_whole(tmp_path):
     made = planned(write_pairs(tmp_path, 3), initial="vit", card={"licence": "none"})
     text = recipe_text(made.recipe, ["one", "two\nlines"])
     assert yaml.safe_load(text) == made.recipe
@@ -60,14 +60,12 @@ def test_planned_recipe_reads_back_and_is_whole(tmp_path: Path) -> None:
         ("quick", {"initial": "vit"}, ("pumit_segmentation_small", "vit")),
     ],
 )
-def test_quick_trainings_start_from_the_click_model(
-    preset: str, given: dict[str, Any], start: tuple[str, str | None], tmp_path: Path
-) -> None:
+def test_quick_trainings_start_from_the_click_model(preset, given, start, tmp_path):
     made = planned(write_pairs(tmp_path, 3), preset=preset, **given)
     assert (made.recipe["network"], made.recipe.get("initial")) == start
 
 
-def test_fixed_values_stay(tmp_path: Path) -> None:
+def test_fixed_values_stay(tmp_path):
     given: dict[str, Any] = {
         "network_sizes": {"depth": 4, "taps": [1, 2, 3, 4]},
         "plan": {"patch_size": [16, 32, 32], "batch_size": 3, "spacing_mm": [2, 1, 1]},
@@ -83,7 +81,7 @@ def test_fixed_values_stay(tmp_path: Path) -> None:
     assert made.estimate.seconds == pytest.approx(77 * 16 * 32 * 32 * 3 * 4e-6, abs=60)
 
 
-def test_steps_follow_the_speed_of_the_machine(tmp_path: Path) -> None:
+def test_steps_follow_the_speed_of_the_machine(tmp_path):
     folder = write_pairs(tmp_path, 3, shape=(40, 90, 90))
     fastest, fast, slow, still = (
         planned(folder, StandInTrial(s)) for s in (2e-7, 5e-6, 5e-5, 1e-2)
@@ -95,7 +93,7 @@ def test_steps_follow_the_speed_of_the_machine(tmp_path: Path) -> None:
     assert slow.recipe["schedule"]["steps"] >= PRESETS["cpu"]["quick"].fewest_steps * 0.7
 
 
-def test_small_memory_makes_the_step_smaller_and_says_so(tmp_path: Path) -> None:
+def test_small_memory_makes_the_step_smaller_and_says_so(tmp_path):
     folder = write_pairs(tmp_path, 3, shape=(40, 80, 80))
     made = planned(folder, StandInTrial(most_voxels=70_000))
     assert voxels(made.recipe) <= 70_000
@@ -106,7 +104,7 @@ def test_small_memory_makes_the_step_smaller_and_says_so(tmp_path: Path) -> None
         planned(folder, StandInTrial(peak_gib=7.5))
 
 
-def test_large_cases_are_seen_more_coarsely(tmp_path: Path) -> None:
+def test_large_cases_are_seen_more_coarsely(tmp_path):
     folder = write_pairs(tmp_path, 2, shape=(110, 110, 110), spacing=(1.0, 1.0, 1.0))
     made = planned(folder)
     assert made.recipe["plan"]["spacing_mm"] == pytest.approx([1.09] * 3, abs=0.03)
@@ -114,7 +112,7 @@ def test_large_cases_are_seen_more_coarsely(tmp_path: Path) -> None:
     assert planned(folder, preset="balanced").recipe["plan"]["spacing_mm"] == [1.0, 1.0, 1.0]
 
 
-def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(tmp_path: Path) -> None:
+def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(tmp_path):
     write_pairs(tmp_path, 4)
     image, labels = ball_and_box(9)
     thick, thick_labels = ball_and_box(8)
@@ -134,7 +132,7 @@ def test_cases_of_another_unit_are_left_out_and_thick_slices_are_not(tmp_path: P
     assert "cm" in planned(tmp_path, data=kept).recipe["data"]["training"]
 
 
-def test_images_of_one_slice_and_small_scans_are_planned(tmp_path: Path) -> None:
+def test_images_of_one_slice_and_small_scans_are_planned(tmp_path):
     for i in range(3):
         image, labels = ball_and_box(i, (14, 60, 60))
         write(tmp_path / "images" / f"c{i}.nii.gz", image[6:7])
@@ -151,7 +149,7 @@ def test_images_of_one_slice_and_small_scans_are_planned(tmp_path: Path) -> None
     assert min(recipe["plan"]["patch_size"]) >= 8
 
 
-def test_many_classes_and_channels_are_planned(tmp_path: Path) -> None:
+def test_many_classes_and_channels_are_planned(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(2):
         labels = rng.integers(0, 41, (14, 30, 28)).astype(np.uint8)
@@ -168,7 +166,7 @@ def test_many_classes_and_channels_are_planned(tmp_path: Path) -> None:
     assert trial.requests[0]["sizes"]["num_classes"] == 41
 
 
-def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
+def test_folds_leave_the_split_open_and_take_their_time(tmp_path):
     folder = write_pairs(tmp_path, 4)
     single, several = planned(folder), planned(folder, folds=4, final_model=True)
     assert "training" not in several.recipe["data"]
@@ -179,7 +177,7 @@ def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
         planned(folder, folds=5)
 
 
-def test_unlabelled_scans_are_counted_and_must_be_there(tmp_path: Path) -> None:
+def test_unlabelled_scans_are_counted_and_must_be_there(tmp_path):
     write_pairs(tmp_path, 3)
     notes = planned(tmp_path, unlabelled="images").warnings
     words = "learning from 3 unlabelled scans first takes as long again as the training"

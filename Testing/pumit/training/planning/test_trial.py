@@ -13,7 +13,7 @@ from pumit.training.planning.trial import answer
 from pumit.training.recipes.schedule import Schedule
 
 
-def test_any_task_is_measured_by_real_steps() -> None:
+def test_any_task_is_measured_by_real_steps():
     task = LineTask()
     before = task.network[0].weight.detach().clone()
     cost = measure_steps(task, Schedule(optimizer="adamw", steps=3), torch.device("cpu"))
@@ -27,7 +27,7 @@ def test_any_task_is_measured_by_real_steps() -> None:
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("can't allocate memory: you tried to allocate")]
 )
-def test_want_of_memory_is_an_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_want_of_memory_is_an_answer(error, monkeypatch):
     def fail(request: dict[str, Any]) -> None:
         raise error
 

@@ -19,7 +19,7 @@ SMALL = CropSize(depth=16, in_plane=16)
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_generated_crops_have_size_and_range(da0: int) -> None:
+def test_generated_crops_have_size_and_range(da0):
     crop = CropSize(depth=16, in_plane=32)
     source = ImageSource([crop], images=None, real_share=0.5, batch_size=1, generated_size=16)
     batch = source.draw(da0, random(), random())
@@ -31,7 +31,7 @@ def test_generated_crops_have_size_and_range(da0: int) -> None:
     assert batch.voxels == batch.image[:, 0].numel()
 
 
-def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
+def test_larger_crops_come_in_smaller_batches_alike_in_every_process():
     crops = (SMALL, CropSize(depth=16, in_plane=32), CropSize(depth=32, in_plane=32))
     source = ImageSource(crops, images=None, real_share=0, batch_size=4, generated_size=16)
     seen = set()
@@ -59,7 +59,7 @@ class Ramp:
         return torch.linspace(0, 1, shape[2]).expand(1, *shape), "ramp"
 
 
-def test_real_images_take_their_share() -> None:
+def test_real_images_take_their_share():
     images = Ramp()
     source = ImageSource([SMALL], images=images, real_share=0.5, batch_size=12)
     batch = source.draw(5, random(), random())
@@ -71,7 +71,7 @@ def test_real_images_take_their_share() -> None:
     assert set(source.draw(3, random(), random()).cases) == {"generated"}
 
 
-def test_images_of_another_degree_are_refused_by_name() -> None:
+def test_images_of_another_degree_are_refused_by_name():
     class Thick:
         def draw(
             self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
@@ -83,7 +83,7 @@ def test_images_of_another_degree_are_refused_by_name() -> None:
         source.draw(0, random(), random())
 
 
-def test_flips_and_turns_keep_every_voxel() -> None:
+def test_flips_and_turns_keep_every_voxel():
     image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
     seen = set()
     for seed in range(40):
@@ -93,7 +93,7 @@ def test_flips_and_turns_keep_every_voxel() -> None:
     assert len(seen) > 8
 
 
-def test_variation_stays_in_range_and_keeps_the_order_of_intensities() -> None:
+def test_variation_stays_in_range_and_keeps_the_order_of_intensities():
     image = torch.linspace(0, 1, 64).view(1, 1, 8, 8)
     changed = 0
     for seed in range(40):

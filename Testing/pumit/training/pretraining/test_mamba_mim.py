@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ def slow(answer: Tensor, image: Tensor, is_masked: Tensor) -> dict[str, float]:
     return {"loss": np.mean(errors), "mse": np.mean(plain), "mse_mean": np.mean(means)}
 
 
-def test_only_hidden_cells_are_scored_each_by_its_own_mean_and_contrast() -> None:
+def test_only_hidden_cells_are_scored_each_by_its_own_mean_and_contrast():
     t = task()
     batch = drawn(t)
     batch.image = batch.image.double()
@@ -85,7 +84,7 @@ def test_only_hidden_cells_are_scored_each_by_its_own_mean_and_contrast() -> Non
     assert float(t(batch)["loss"].detach()) == pytest.approx(expected["loss"], rel=1e-6)
 
 
-def test_masks_hide_the_share_and_what_prefetches_draws_the_same() -> None:
+def test_masks_hide_the_share_and_what_prefetches_draws_the_same():
     t = task()
     batch = drawn(t, 3)
     assert (~batch.is_masked).sum(1).tolist() == [4, 4]
@@ -95,7 +94,7 @@ def test_masks_hide_the_share_and_what_prefetches_draws_the_same() -> None:
     assert torch.equal(batch.is_masked, worker_draw.is_masked)
 
 
-def test_training_lowers_the_loss() -> None:
+def test_training_lowers_the_loss():
     t = task(0.5)
     batch = drawn(t)
     trained = [p for p in t.network.parameters() if p.requires_grad]
@@ -121,9 +120,7 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_the_encoder_that_is_trained_begins_hymambas(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_encoder_that_is_trained_begins_hymambas(tmp_path, capsys):
     model = pretrain(written(tmp_path, RECIPE), tmp_path / "run")
     checkpoint = load_checkpoint(model)
     assert kind_of(checkpoint.recipe) == "encoder"
@@ -156,9 +153,7 @@ def test_the_encoder_that_is_trained_begins_hymambas(
         ({"maks_ratio": 0.5}, "did you mean 'mask_ratio'"),
     ],
 )
-def test_recipes_that_cannot_be_used_are_refused_in_one_line(
-    tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
+def test_recipes_that_cannot_be_used_are_refused_in_one_line(tmp_path, change, reason):
     with pytest.raises(PumitError, match=reason) as error:
         pretrain(written(tmp_path, RECIPE, **change), tmp_path / "run")
     assert "\n" not in str(error.value)

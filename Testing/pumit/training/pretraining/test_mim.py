@@ -38,7 +38,7 @@ def drawn(t: MimTask, da0: int, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
-def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0: int) -> None:
+def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0):
     t = task()
     batch = drawn(t, da0)
     patches = batch.patches
@@ -57,7 +57,7 @@ def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0: int) -
     assert not any(n.startswith("_tokenizer") for n, _ in t.named_parameters())
 
 
-def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
+def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens():
     t = task()
     batch = drawn(t, 2)
     out = t(batch)
@@ -79,7 +79,7 @@ def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
     assert float(t(batch)["top1"]) == 1
 
 
-def test_images_are_normalised_as_photographs_are() -> None:
+def test_images_are_normalised_as_photographs_are():
     grey = torch.full((1, 3, 1, 2, 2), 0.456)
     out = imagenet_normalised(grey)
     assert out[0, :, 0, 0, 0].tolist() == pytest.approx([-0.1266, 0.0, 0.2222], abs=1e-3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.error import URLError
@@ -75,7 +74,7 @@ def loss(request: pytest.FixtureRequest, torchvision: dict[str, Any]) -> Percept
     return made
 
 
-def test_it_grows_with_blur_and_moves_nothing_but_the_reconstruction(loss: PerceptualLoss) -> None:
+def test_it_grows_with_blur_and_moves_nothing_but_the_reconstruction(loss):
     image = scan((4, 24, 24))
     assert float(loss(image, image.clone(), ISOTROPIC)) == 0
     found = [float(loss(blurred(image, s), image, ISOTROPIC)) for s in (0.5, 1, 4)]
@@ -96,7 +95,7 @@ def test_it_grows_with_blur_and_moves_nothing_but_the_reconstruction(loss: Perce
 
 
 @pytest.mark.parametrize("da0", [3, 5])
-def test_every_degree_of_anisotropy_is_compared(loss: PerceptualLoss, da0: int) -> None:
+def test_every_degree_of_anisotropy_is_compared(loss, da0):
     depth = Anisotropy(da0).depth_at(16)
     image = scan((depth, 32, 32), channels=1)
     assert 0 < float(loss(blurred(image, 1), image, Anisotropy(da0))) < 10
@@ -111,9 +110,7 @@ def touched(loss: PerceptualLoss, depth: int, seed: int = 0) -> tuple[float, int
     return float(value.detach()), int((gradient != 0).flatten(3).any(3).flatten(0, 1).any(0).sum())
 
 
-def test_at_most_so_many_slices_are_inspected(
-    loss: PerceptualLoss, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_most_so_many_slices_are_inspected(loss, monkeypatch):
     value, slices = touched(loss, MAX_SLICES + 8)
     assert slices <= MAX_SLICES
     assert touched(loss, MAX_SLICES + 8)[0] == value
@@ -127,7 +124,7 @@ def test_at_most_so_many_slices_are_inspected(
 # --- VGG16 and LPIPS ------------------------------------------------------------------------------
 
 
-def test_vgg16_bears_the_names_and_shapes_of_torchvision() -> None:
+def test_vgg16_bears_the_names_and_shapes_of_torchvision():
     features = Vgg16Features()
     widths = [width for stage in STAGES for width in stage]
     shapes = {n: tuple(p.shape) for n, p in features.named_parameters()}
@@ -159,9 +156,7 @@ def lpips(state: dict[str, Tensor], linear: list[Tensor], x: Tensor, y: Tensor) 
 
 
 @pytest.mark.parametrize("is_linear_given", [False, True])
-def test_vgg16_gives_twice_the_published_lpips(
-    vgg_state: dict[str, Tensor], torchvision: dict[str, Any], tmp_path: Path, is_linear_given: bool
-) -> None:
+def test_vgg16_gives_twice_the_published_lpips(vgg_state, torchvision, tmp_path, is_linear_given):
     widths = [stage[-1] for stage in STAGES]
     linear, weights = [torch.ones(1, n, 1, 1) for n in widths], None
     if is_linear_given:
@@ -178,9 +173,7 @@ def test_vgg16_gives_twice_the_published_lpips(
     assert torchvision == {"progress": False, "check_hash": True, "weights_only": True}
 
 
-def test_vgg16_needs_no_torchvision_where_its_file_is_given(
-    vgg_state: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vgg16_needs_no_torchvision_where_its_file_is_given(vgg_state, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     file = tmp_path / "model.safetensors"
     save_file({k: v.half() for k, v in vgg_state.items()}, file)
@@ -193,7 +186,7 @@ def test_vgg16_needs_no_torchvision_where_its_file_is_given(
 # --- The stem of the model that ships -------------------------------------------------------------
 
 
-def test_the_stem_sees_a_missing_slice_more_than_a_little_noise() -> None:
+def test_the_stem_sees_a_missing_slice_more_than_a_little_noise():
     """In 3D: what is lost along depth counts too."""
     loss = build_perceptual("default", "cpu")
     assert loss is not None
@@ -217,9 +210,7 @@ def message(*arguments: Any, **named: Any) -> str:
     return text
 
 
-def test_an_unknown_choice_and_an_absent_torchvision_are_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unknown_choice_and_an_absent_torchvision_are_one_line(monkeypatch):
     assert "'vgg'" in message("vgg", "cpu")
     assert "vgg16, default, none" in message("vgg", "cpu")
     assert build_perceptual("none", "cpu") is None
@@ -236,9 +227,7 @@ def test_an_unknown_choice_and_an_absent_torchvision_are_one_line(
     assert "does not fit this PyTorch" in message("vgg16", "cpu")
 
 
-def test_weights_that_cannot_be_fetched_are_one_line(
-    torchvision: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_cannot_be_fetched_are_one_line(torchvision, monkeypatch):
     def unreachable(**arguments: Any) -> None:
         raise URLError("no route to host")
 
@@ -247,9 +236,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(
     assert "check the network" in message("vgg16", "cpu")
 
 
-def test_weights_of_another_network_are_one_line(
-    tmp_path: Path, torchvision: dict[str, Any]
-) -> None:
+def test_weights_of_another_network_are_one_line(tmp_path, torchvision):
     file = tmp_path / "other.safetensors"
     save_file({"blocks.0.weight": torch.zeros(2)}, file)
     assert "neither" in message("vgg16", "cpu", weights=str(file))

@@ -49,7 +49,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pretrain(written(folder, TOKENIZER), folder / "run")
 
 
-def test_a_trained_tokenizer_reconstructs(tokenizer: Path) -> None:
+def test_a_trained_tokenizer_reconstructs(tokenizer):
     rng = np.random.default_rng(0)
     volume = Volume(rng.random((20, 40, 36), np.float32), (1.0, 1.0, 1.0))
     loaded = load_tokenizer(tokenizer, device="cpu")
@@ -60,9 +60,7 @@ def test_a_trained_tokenizer_reconstructs(tokenizer: Path) -> None:
     assert not any(name.startswith(("discriminator", "running")) for name in names)
 
 
-def test_a_vit_is_trained_with_a_tokenizer(
-    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_vit_is_trained_with_a_tokenizer(tmp_path, tokenizer, capsys):
     recipe = {**VIT, "tokenizer": str(tokenizer)}
     path = pretrain(written(tmp_path, recipe), tmp_path / "run")
     checkpoint = load_checkpoint(path)
@@ -81,9 +79,7 @@ def test_a_vit_is_trained_with_a_tokenizer(
             pretrain(written(tmp_path, recipe, **change), tmp_path / "other")
 
 
-def test_training_goes_on_from_an_earlier_model_of_the_same_kind(
-    tmp_path: Path, tokenizer: Path
-) -> None:
+def test_training_goes_on_from_an_earlier_model_of_the_same_kind(tmp_path, tokenizer):
     still = {**TOKENIZER, "initial": str(tokenizer)}
     still["schedule"] = {**IMAGES["schedule"], "learning_rate": 0.0}
     again = pretrain(written(tmp_path, still), tmp_path / "run")
@@ -114,9 +110,7 @@ def test_training_goes_on_from_an_earlier_model_of_the_same_kind(
     ],
     ids=str,
 )
-def test_what_is_wrong_with_a_recipe_is_named(
-    tmp_path: Path, change: dict[str, Any], reason: str
-) -> None:
+def test_what_is_wrong_with_a_recipe_is_named(tmp_path, change, reason):
     path = written(tmp_path, TOKENIZER, **change)
     with pytest.raises(PumitError, match=reason) as caught:
         pretrain(path, tmp_path / "run")
@@ -124,7 +118,7 @@ def test_what_is_wrong_with_a_recipe_is_named(
     assert not (tmp_path / "run").exists()
 
 
-def test_images_are_found_by_patterns_each_once(tmp_path: Path) -> None:
+def test_images_are_found_by_patterns_each_once(tmp_path):
     image = SimpleITK.GetImageFromArray(np.zeros((2, 2, 2), np.uint8))
     for name in ("cases/a/image.nii.gz", "cases/b/image.nii.gz", "more/c.nii.gz"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

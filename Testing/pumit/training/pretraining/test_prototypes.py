@@ -91,14 +91,8 @@ def recipe_from(
     ],
 )
 def test_they_begin_as_means_where_vectors_are_trained(
-    tmp_path: Path,
-    tiny_sizes: dict[str, Any],
-    begun: list[int],
-    sizes: dict[str, int],
-    keeps_prototypes: bool,
-    goes_on: bool,
-    expected: list[int],
-) -> None:
+    tmp_path, tiny_sizes, begun, sizes, keeps_prototypes, goes_on, expected
+):
     recipe = recipe_from(
         tmp_path / "initial.safetensors", tiny_sizes, keeps_prototypes=keeps_prototypes, **sizes
     )
@@ -108,9 +102,7 @@ def test_they_begin_as_means_where_vectors_are_trained(
     assert begun == expected
 
 
-def test_a_prototype_is_the_mean_of_its_vectors(
-    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
-) -> None:
+def test_a_prototype_is_the_mean_of_its_vectors(tmp_path, tiny_sizes, begun):
     path = tmp_path / "initial.safetensors"
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
     recipe = recipe.model_copy(update={"batch_size": 1})
@@ -138,7 +130,7 @@ def test_a_prototype_is_the_mean_of_its_vectors(
     torch.testing.assert_close(prototypes.weight.detach(), expected, atol=1e-4, rtol=1e-3)
 
 
-def test_sums_are_over_the_cells_of_each_class() -> None:
+def test_sums_are_over_the_cells_of_each_class():
     vectors = torch.randn(1, 3, 1, 2, 2, generator=torch.Generator().manual_seed(0))
     truth = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, UNKNOWN, 0], [2, 2, 0, UNKNOWN]])
     sums, cells = class_sums(vectors, truth[None, None], 4)
@@ -147,9 +139,7 @@ def test_sums_are_over_the_cells_of_each_class() -> None:
     torch.testing.assert_close(cells, torch.tensor([1.5, 1.0, 1.0, 0.0]))
 
 
-def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(
-    tmp_path: Path, tiny_sizes: dict[str, Any], begun: list[int]
-) -> None:
+def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(tmp_path, tiny_sizes, begun):
     recipe = recipe_from(
         tmp_path / "initial.safetensors", tiny_sizes, class_channels=6, keeps_prototypes=False
     )

@@ -25,7 +25,7 @@ def pyramid(shape: tuple[int, int, int], spacing: tuple[float, float, float]) ->
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_an_isotropic_image_gives_every_degree(da0: int) -> None:
+def test_an_isotropic_image_gives_every_degree(da0):
     source = pyramid((48, 48, 48), (1.0, 1.0, 1.0))
     shape = (1 if da0 == 5 else 32 >> da0, 32, 32)
     crop = draw_crop([source], da0, shape, random())
@@ -34,7 +34,7 @@ def test_an_isotropic_image_gives_every_degree(da0: int) -> None:
     assert 0.1 < float(crop.mean()) < 1
 
 
-def test_thick_slices_are_never_made_thinner() -> None:
+def test_thick_slices_are_never_made_thinner():
     """At degree 0 a stack of 4 mm slices is seen with wide voxels, and not with invented slices."""
     source = pyramid((24, 96, 96), (4.0, 1.0, 1.0))
     flat = Pyramid(source.array[:2], source.spacing_mm)
@@ -46,7 +46,7 @@ def test_thick_slices_are_never_made_thinner() -> None:
     assert draw_crop([flat], 0, (16, 64, 64), random()) is None
 
 
-def test_a_place_without_foreground_is_seldom_taken() -> None:
+def test_a_place_without_foreground_is_seldom_taken():
     empty = Pyramid(np.zeros((16, 32, 32), np.uint8), (1.0, 1.0, 1.0))
     generator = random()
     taken = [draw_crop([empty], 0, (16, 16, 16), generator) is not None for _ in range(60)]
@@ -58,7 +58,7 @@ def images(tmp_path: Path, array: np.ndarray, spacing: tuple[float, float, float
     return RealImages([ImageFile(path, "a")])
 
 
-def test_images_are_read_by_percentiles_with_the_coarsest_axis_first(tmp_path: Path) -> None:
+def test_images_are_read_by_percentiles_with_the_coarsest_axis_first(tmp_path):
     array = np.random.default_rng(0).normal(100, 10, (20, 24, 6)).astype(np.float32)
     array[0, 0, 0] = 1e6  # a single bright voxel shall not darken the rest
     image = images(tmp_path, array, (1.0, 1.0, 5.0)).image(0)
@@ -68,7 +68,7 @@ def test_images_are_read_by_percentiles_with_the_coarsest_axis_first(tmp_path: P
     assert len(image[0].array) > 1
 
 
-def test_a_slice_serves_as_a_2d_image_only_and_what_is_empty_as_none(tmp_path: Path) -> None:
+def test_a_slice_serves_as_a_2d_image_only_and_what_is_empty_as_none(tmp_path):
     array = np.random.default_rng(0).integers(1, 255, (1, 40, 40)).astype(np.uint8)
     flat = images(tmp_path, array, (1.0, 1.0, 1.0))
     assert len(flat.image(0)[0].array) == 1
@@ -85,7 +85,7 @@ def test_a_slice_serves_as_a_2d_image_only_and_what_is_empty_as_none(tmp_path: P
         RealImages([])
 
 
-def test_colours_stay_together_and_of_other_channels_one_is_drawn() -> None:
+def test_colours_stay_together_and_of_other_channels_one_is_drawn():
     ramp = pyramid((24, 24, 24), (1.0, 1.0, 1.0))
     half = Pyramid((ramp.array // 2).astype(np.uint8), ramp.spacing_mm)
     colour = draw_crop([ramp, half, half], 2, (4, 16, 16), random())
@@ -98,7 +98,7 @@ def test_colours_stay_together_and_of_other_channels_one_is_drawn() -> None:
     assert modalities.shape == (1, 4, 16, 16)
 
 
-def test_images_stay_in_memory_while_there_is_room_and_on_disk_for_good(tmp_path: Path) -> None:
+def test_images_stay_in_memory_while_there_is_room_and_on_disk_for_good(tmp_path):
     rng = np.random.default_rng(0)
     files = []
     for name in "abc":
@@ -116,7 +116,7 @@ def test_images_stay_in_memory_while_there_is_room_and_on_disk_for_good(tmp_path
     assert len(list((tmp_path / "cache").rglob("levels.npy"))) == 3
 
 
-def test_processes_share_many_images_out_and_a_few_not(tmp_path: Path) -> None:
+def test_processes_share_many_images_out_and_a_few_not(tmp_path):
     many = [ImageFile(tmp_path / str(i), str(i)) for i in range(33)]
     shares = [RealImages(many, share=(k, 2)).files for k in range(2)]
     assert [f.name for f in shares[0][:3]] == ["0", "2", "4"]
@@ -124,7 +124,7 @@ def test_processes_share_many_images_out_and_a_few_not(tmp_path: Path) -> None:
     assert RealImages(many[:31], share=(1, 2)).files == many[:31]
 
 
-def test_heavier_images_are_drawn_more_often(tmp_path: Path) -> None:
+def test_heavier_images_are_drawn_more_often(tmp_path):
     array = np.random.default_rng(0).integers(1, 255, (1, 20, 20)).astype(np.uint8)
     path = write(tmp_path / "a.nrrd", array, (1.0, 1.0, 1.0))
     found = RealImages([ImageFile(path, "rare", 1.0), ImageFile(path, "often", 4.0)])

@@ -65,9 +65,7 @@ def assert_alike(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_a_folder_of_an_earlier_version_goes_on_exactly(
-    recipe: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_an_earlier_version_goes_on_exactly(recipe, whole, tmp_path):
     """It has no status and no recipe."""
     parts = tmp_path / "parts"
     pretrain(recipe, parts, changes={"schedule": {"seconds": 0}})
@@ -81,8 +79,8 @@ def test_a_folder_of_an_earlier_version_goes_on_exactly(
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
-    recipe: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    recipe, whole, tmp_path, monkeypatch
+):
     parts = tmp_path / "parts"
     with monkeypatch.context() as patch:
         during_step(patch, PromptableTask, 2, lambda: send_command(parts, "stop"))
@@ -95,9 +93,7 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_finished_run_keeps_the_last_weights(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_keeps_the_last_weights(recipe, tmp_path, monkeypatch):
     during_step(monkeypatch, PromptableTask, 2, lambda: send_command(tmp_path / "run", "finish"))
     model = pretrain(recipe, tmp_path / "run")
     assert load_checkpoint(model).recipe["step"] == 2
@@ -107,13 +103,13 @@ def test_a_finished_run_keeps_the_last_weights(
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_is_finished_without_another_step(recipe, tmp_path):
     pretrain(recipe, tmp_path / "run", changes={"schedule": {"seconds": 0}})
     model = pretrain(recipe, tmp_path / "run", finish=True)
     assert load_checkpoint(model).recipe["step"] == 1
 
 
-def test_a_card_tells_what_it_is(recipe: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_card_tells_what_it_is(recipe, whole, tmp_path):
     model = whole / "tiny.safetensors"
     card = (whole / "card.md").read_text()
     assert "no validation cases" in card
@@ -131,9 +127,7 @@ def test_a_card_tells_what_it_is(recipe: Path, whole: Path, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
-def test_memory_that_does_not_suffice_halves_the_batch(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_does_not_suffice_halves_the_batch(recipe, tmp_path, monkeypatch):
     def fail() -> None:
         raise MemoryError
 

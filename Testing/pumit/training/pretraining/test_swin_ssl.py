@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def drawn(t: SwinSslTask, seed: int = 0) -> ViewBatch:
     return t.draw(0, a, b)
 
 
-def test_views_are_turned_as_they_are_reported_to_be() -> None:
+def test_views_are_turned_as_they_are_reported_to_be():
     t = task()
     batch = drawn(t)
     prefetched = t.worker_draw()(0, *(torch.Generator().manual_seed(0) for _ in range(2)))
@@ -90,7 +89,7 @@ def test_views_are_turned_as_they_are_reported_to_be() -> None:
     assert not torch.equal(batch.views, batch.whole)
 
 
-def test_the_contrastive_loss_is_that_of_a_slow_reference() -> None:
+def test_the_contrastive_loss_is_that_of_a_slow_reference():
     vectors = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     total = 0.0
     for i in range(8):
@@ -120,7 +119,7 @@ class Knows(torch.nn.Module):
         return SwinSslAnswer(turns, torch.eye(3).repeat(2, 1), self.batch.whole + 0.25)
 
 
-def test_the_loss_is_the_sum_of_its_parts_each_weighing_one() -> None:
+def test_the_loss_is_the_sum_of_its_parts_each_weighing_one():
     t = task()
     batch = drawn(t)
     t.network = Knows(batch)
@@ -146,7 +145,7 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.mark.slow
-def test_a_pretrained_checkpoint_is_an_encoder(tmp_path: Path) -> None:
+def test_a_pretrained_checkpoint_is_an_encoder(tmp_path):
     found = load_checkpoint(pretrain(written(tmp_path, RECIPE), tmp_path / "a")).recipe
     assert kind_of(found) == "encoder"
     assert found["sizes"]["merging"] == "current"
@@ -162,9 +161,7 @@ def test_a_pretrained_checkpoint_is_an_encoder(tmp_path: Path) -> None:
         ({"degrees": {0: 1.0, 3: 1.0}}, "4 x 64 x 64 voxels at degree 3"),
     ],
 )
-def test_recipes_that_cannot_work_are_refused(
-    tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
+def test_recipes_that_cannot_work_are_refused(tmp_path, changes, reason):
     with pytest.raises(PumitError, match=reason):
         pretrain(written(tmp_path, RECIPE, **changes), tmp_path / "run")
 
@@ -176,7 +173,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_cuboids_lie_inside_have_the_sides_that_are_reported_and_are_not_too_many() -> None:
+def test_cuboids_lie_inside_have_the_sides_that_are_reported_and_are_not_too_many():
     g = generator()
     shares = []
     for _ in range(100):
@@ -192,7 +189,7 @@ def test_cuboids_lie_inside_have_the_sides_that_are_reported_and_are_not_too_man
     assert min(shares) < 0.03
 
 
-def test_noise_spans_the_range_and_other_crops_show_through_in_place() -> None:
+def test_noise_spans_the_range_and_other_crops_show_through_in_place():
     # Constant crops: what is neither the crop nor another one is noise.
     images = torch.tensor([2.0, 3.0]).view(2, 1, 1, 1, 1).expand(2, 1, *SHAPE)
     shown = noisy = 0
@@ -211,7 +208,7 @@ def test_noise_spans_the_range_and_other_crops_show_through_in_place() -> None:
     assert noisy > 10
 
 
-def test_a_crop_alone_is_damaged_by_noise_only() -> None:
+def test_a_crop_alone_is_damaged_by_noise_only():
     out = damaged(torch.full((1, 1, *SHAPE), 2.0), generator())
     changed = out[out != 2]
     assert changed.numel() <= MOST * math.prod(SHAPE)

@@ -38,7 +38,7 @@ def batch(da0: int = 0) -> ImageBatch:
 
 
 @pytest.mark.parametrize("da0", [0, 3, 5])
-def test_every_parameter_learns_at_every_degree(da0: int) -> None:
+def test_every_parameter_learns_at_every_degree(da0):
     t = task(discriminator=True, gate=2.0)
     t(batch(da0))["loss"].backward()
     without = [n for n, p in t.network.named_parameters() if p.grad is None]
@@ -46,7 +46,7 @@ def test_every_parameter_learns_at_every_degree(da0: int) -> None:
     assert all(bool(p.grad.isfinite().all()) for p in t.network.parameters())
 
 
-def test_the_loss_is_the_sum_of_its_terms() -> None:
+def test_the_loss_is_the_sum_of_its_terms():
     t = task(even=0.7, sharp=0.3)
     with torch.no_grad():
         out = t(batch())
@@ -57,7 +57,7 @@ def test_the_loss_is_the_sum_of_its_terms() -> None:
     assert float(out["token_kl"]) >= float(out["use_kl"]) - 1e-5  # Jensen
 
 
-def test_tokens_are_not_sharpened_below_the_floor() -> None:
+def test_tokens_are_not_sharpened_below_the_floor():
     def extra(**weights: float) -> float:
         with torch.no_grad():
             return float(task(even=0.0, **weights)(batch())["loss"])
@@ -70,7 +70,7 @@ def test_tokens_are_not_sharpened_below_the_floor() -> None:
     assert extra(sharp=0.0, squared=3.0) > plain
 
 
-def test_the_tokenizer_feels_the_discriminator_only_while_the_gate_is_open() -> None:
+def test_the_tokenizer_feels_the_discriminator_only_while_the_gate_is_open():
     """While the running loss is above the threshold, the gradient is that of training without."""
 
     def gradient(t: TokenizerTask) -> torch.Tensor:
@@ -92,7 +92,7 @@ def test_the_tokenizer_feels_the_discriminator_only_while_the_gate_is_open() -> 
     torch.testing.assert_close(*moved)
 
 
-def test_the_gate_follows_the_running_loss() -> None:
+def test_the_gate_follows_the_running_loss():
     t = task(discriminator=True)
     with torch.no_grad():
         t.network.running_loss.fill_(0.0)
@@ -106,7 +106,7 @@ def test_the_gate_follows_the_running_loss() -> None:
     assert float(t.network.running_loss) == pytest.approx(0.1 * judged)  # scoring is not training
 
 
-def test_training_brings_the_image_back() -> None:
+def test_training_brings_the_image_back():
     t = task(even=0.0, sharp=0.0)
     spread(t.network.tokenizer, 1.0, 4.0)
     one = batch(5)
@@ -121,7 +121,7 @@ def test_training_brings_the_image_back() -> None:
     assert float(out["psnr"].detach()) > before + 3
 
 
-def test_groups_give_the_discriminator_its_rate_and_spare_the_codebook() -> None:
+def test_groups_give_the_discriminator_its_rate_and_spare_the_codebook():
     t = task(discriminator=True)
     groups = t.parameter_groups(Schedule(weight_decay=0.05))
     by_id = {id(p): (g["weight_decay"], g["rate"]) for g in groups for p in g["params"]}
@@ -140,7 +140,7 @@ class Blur(nn.Module):
         return (back.mean() - image.mean()).square()
 
 
-def test_a_perceptual_loss_takes_part_with_its_weight() -> None:
+def test_a_perceptual_loss_takes_part_with_its_weight():
     plain, seen = task(), task(perceptual=2.0)
     seen.perceptual = Blur()
     with torch.no_grad():

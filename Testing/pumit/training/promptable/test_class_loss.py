@@ -24,7 +24,7 @@ def loss_of(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return class_loss(lambda fields, own: logits[fields][:, own], truth, SETS, (2, 4, 4))
 
 
-def test_it_equals_a_slow_reference(truth: Tensor) -> None:
+def test_it_equals_a_slow_reference(truth):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 5, 2, 4, 4, generator=generator)
     losses = []
@@ -42,7 +42,7 @@ def test_it_equals_a_slow_reference(truth: Tensor) -> None:
     torch.testing.assert_close(loss, torch.stack(losses).mean())
 
 
-def test_fields_without_classes_cost_nothing(truth: Tensor) -> None:
+def test_fields_without_classes_cost_nothing(truth):
     loss, dice, count = loss_of(torch.randn(1, 5, 2, 4, 4), truth[2:])
     assert (float(loss), float(dice), int(count)) == (0, 0, 0)
 
@@ -53,7 +53,7 @@ def halves(shape: tuple[int, int, int] = (4, 8, 8)) -> Tensor:
     return regions
 
 
-def test_regions_that_are_told_apart_cost_nothing() -> None:
+def test_regions_that_are_told_apart_cost_nothing():
     regions = halves()
     right = torch.zeros(1, 2, 2, 4, 4)
     right[0, 0, :, :2], right[0, 1, :, 2:] = 1, 1
@@ -64,7 +64,7 @@ def test_regions_that_are_told_apart_cost_nothing() -> None:
     assert abs(float(region_loss(alike, regions)) - 0.69) < 0.1  # log 2: one of two regions
 
 
-def test_voxels_of_no_known_region_do_not_count() -> None:
+def test_voxels_of_no_known_region_do_not_count():
     vectors = torch.randn(2, 3, 2, 4, 4, requires_grad=True)
     regions = torch.cat((halves(), torch.full((1, 4, 8, 8), UNKNOWN)))
     region_loss(torch.nn.functional.normalize(vectors, dim=1), regions).backward()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +50,7 @@ def largest_gradient(task: ClickTask, batch: FieldBatch) -> float:
 
 @pytest.mark.parametrize("class_channels", [0, 4])
 @pytest.mark.parametrize("part", ["decoder", "all"])
-def test_an_unchanged_network_has_nothing_to_unlearn(
-    tiny_sizes: dict[str, Any], thick: OwnScans, part: str, class_channels: int
-) -> None:
+def test_an_unchanged_network_has_nothing_to_unlearn(tiny_sizes, thick, part, class_channels):
     torch.manual_seed(1)  # with 0, rounding gives equal estimates of overlap a difference
     network = build_network("promptable", **tiny_sizes, class_channels=class_channels)
     assert isinstance(network, PromptableNetwork)
@@ -68,9 +65,7 @@ def test_an_unchanged_network_has_nothing_to_unlearn(
     assert learnt > 100 * max(kept, 1e-8)
 
 
-def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(
-    tiny_network: PromptableNetwork, thick: OwnScans
-) -> None:
+def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(tiny_network, thick):
     task = task_of(tiny_network, thick)
     free = task_of(tiny_network, thick, distillation_weight=0.0)
     with torch.no_grad():
@@ -81,7 +76,7 @@ def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(
     assert largest_gradient(free, batch_of(free, da0, is_real=False)) == 0
 
 
-def test_the_difference_is_least_where_answers_are_alike() -> None:
+def test_the_difference_is_least_where_answers_are_alike():
     generator = torch.Generator().manual_seed(0)
     target = torch.randn(2, 4, 3, 4, 4, generator=generator)
     iou = torch.rand(2, 4, generator=generator)
@@ -103,9 +98,7 @@ def test_the_difference_is_least_where_answers_are_alike() -> None:
     assert difference(changed, iou, target, iou, ambiguous) > same + 0.1
 
 
-def test_most_labelled_targets_begin_with_one_click(
-    tiny_network: PromptableNetwork, thick: OwnScans
-) -> None:
+def test_most_labelled_targets_begin_with_one_click(tiny_network, thick):
     task = task_of(tiny_network, thick)
     task.source.real_share = 1.0
     states = []
@@ -132,7 +125,7 @@ def scenes(own: OwnScans, da0: int, count: int = 16) -> list[Scene]:
     return [scene for scene in drawn if scene is not None and scene.is_labelled]
 
 
-def test_scenes_have_the_degree_and_the_spacing_of_their_scan(thick: OwnScans) -> None:
+def test_scenes_have_the_degree_and_the_spacing_of_their_scan(thick):
     planner = FieldPlanner(SHAPE, (5.0, 1.0, 1.0), 24)
     assert set(thick.degrees) == {f.da0 for f in planner.around_click((7, 20, 20))}
     assert sum(thick.degrees.values()) == pytest.approx(1.0)
@@ -154,7 +147,7 @@ def test_scenes_have_the_degree_and_the_spacing_of_their_scan(thick: OwnScans) -
         assert scene.image[scene.targets[0]].mean() > scene.image[outside].mean() + 0.1
 
 
-def test_planar_scans_give_planar_fields() -> None:
+def test_planar_scans_give_planar_fields():
     labels = np.zeros((1, 40, 40), np.uint8)
     labels[0, 10:25, 12:30] = 1
     image = 100.0 * labels + np.random.default_rng(0).normal(0, 5, labels.shape)
@@ -165,7 +158,7 @@ def test_planar_scans_give_planar_fields() -> None:
     assert all(scene.image.shape == (1, SIZE, SIZE) for scene in found)
 
 
-def test_batches_say_which_fields_are_real_and_where_their_scan_ends(thick: OwnScans) -> None:
+def test_batches_say_which_fields_are_real_and_where_their_scan_ends(thick):
     da0 = next(iter(thick.degrees))
     source = FieldSource(SIZE, scans=thick, real_share={da0: 0.5}, batch_size=3)
     seen = set()
@@ -181,7 +174,7 @@ def test_batches_say_which_fields_are_real_and_where_their_scan_ends(thick: OwnS
     assert not other.is_real.any()
 
 
-def test_some_scenes_ask_for_what_nobody_labelled(thick: OwnScans) -> None:
+def test_some_scenes_ask_for_what_nobody_labelled(thick):
     generator = torch.Generator().manual_seed(0)
     drawn = [thick.draw(2, SIZE, generator) for _ in range(40)]
     asides = [scene for scene in drawn if scene is not None and not scene.is_labelled]

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import openvino
-import pytest
 import torch
 from openvino import opset15 as ops
 from pumit.inference.engine.decoder_graph import decoder_graph
@@ -64,9 +63,7 @@ class MeasuringEngine(OpenVinoEngine):
         return [r for n, r in zip(names, results, strict=True) if not n.startswith("input")]
 
 
-def test_hooks_measure_what_the_graphs_multiply(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
+def test_hooks_measure_what_the_graphs_multiply(monkeypatch, rng):
     monkeypatch.setattr(validation, "OUTSIDE", 0)
     monkeypatch.setattr(validation, "MOST_VALUES", 1 << 30)
     torch.manual_seed(3)
@@ -89,7 +86,7 @@ def test_hooks_measure_what_the_graphs_multiply(
     assert not any(module._forward_pre_hooks for module in network.modules())
 
 
-def test_ranges_become_wider_only_and_unknown_layers_are_left() -> None:
+def test_ranges_become_wider_only_and_unknown_layers_are_left():
     network = build_network("promptable", **SIZES)
     known = {"image_encoder.stem": [-5.0, 0.5], "of.another.network": [0.0, 1.0]}
     with torch.inference_mode(), measured_ranges(network, known) as ranges:

@@ -28,7 +28,7 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_scenes_of_every_degree(shells: Path, da0: int) -> None:
+def test_scenes_of_every_degree(shells, da0):
     maps = LabelMaps([shells])
     generator = torch.Generator().manual_seed(0)
     scenes = [s for s in (maps.draw(da0, SIZE, generator) for _ in range(8)) if s is not None]
@@ -43,7 +43,7 @@ def test_scenes_of_every_degree(shells: Path, da0: int) -> None:
             assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
 
 
-def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path) -> None:
+def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells):
     """In most scenes the target's mean is not that of what lies around it."""
     maps = LabelMaps([shells])
     generator = torch.Generator().manual_seed(3)
@@ -57,7 +57,7 @@ def test_a_structure_is_distinguished_by_its_intensity_on_the_whole(shells: Path
     assert np.median(differences) > 0.5
 
 
-def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
+def test_a_wide_scene_shows_classes_as_the_map_lies(shells):
     empty = write(shells.with_name("empty.nii.gz"), np.zeros((8, 8, 8), np.int16))
     with pytest.raises(VolumeError, match=r"^empty\.nii\.gz: .* no structure"):
         LabelMaps([empty])
@@ -78,7 +78,7 @@ def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
             assert int(scene.classes[target].min()) > 5
 
 
-def test_a_name_tells_the_part_of_the_body() -> None:
+def test_a_name_tells_the_part_of_the_body():
     parts = {
         "brain_synthseg": "head",
         "headneck_tcia": "neck",

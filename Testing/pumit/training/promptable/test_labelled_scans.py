@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_scenes_of_every_degree(folder: Path, da0: int) -> None:
+def test_scenes_of_every_degree(folder, da0):
     scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
     generator = torch.Generator().manual_seed(0)
     scenes = [s for s in (scans.draw(da0, SIZE, generator) for _ in range(12)) if s is not None]
@@ -51,7 +51,7 @@ def test_scenes_of_every_degree(folder: Path, da0: int) -> None:
             assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
 
 
-def test_the_thick_axis_becomes_depth(folder: Path) -> None:
+def test_the_thick_axis_becomes_depth(folder):
     scan = load_scan(folder / "b" / "image.nii.gz", folder / "b" / "label.nii.gz")
     assert scan.image.spacing_mm == (4.0, 1.0, 1.0)
     assert scan.image.array.shape == (24, 40, 40)
@@ -61,7 +61,7 @@ def test_the_thick_axis_becomes_depth(folder: Path) -> None:
         assert (np.asarray(scan.labels.array)[tuple(voxels.T)] == value).all()
 
 
-def test_a_label_map_that_does_not_fit_and_a_missing_case_are_refused(folder: Path) -> None:
+def test_a_label_map_that_does_not_fit_and_a_missing_case_are_refused(folder):
     with pytest.raises(VolumeError):
         RealScans(folder, ["a", "none"])
     write(folder / "a" / "label.nii.gz", np.ones((24, 40, 39), np.int16), (2.0, 1.0, 1.0))
@@ -69,7 +69,7 @@ def test_a_label_map_that_does_not_fit_and_a_missing_case_are_refused(folder: Pa
         RealScans(folder, ["a"])
 
 
-def test_coherent_pieces_are_usable_and_inside() -> None:
+def test_coherent_pieces_are_usable_and_inside():
     rng = np.random.default_rng(0)
     h, w = np.indices((32, 32))
     image = (np.sin(h / 4) + np.cos(w / 5))[None].astype(np.float32)
@@ -81,7 +81,7 @@ def test_coherent_pieces_are_usable_and_inside() -> None:
         assert 0.002 <= float(piece.float().mean()) <= 0.4
 
 
-def test_data_sets_are_drawn_by_the_root_of_their_patients(folder: Path) -> None:
+def test_data_sets_are_drawn_by_the_root_of_their_patients(folder):
     """Nine patients of one data set come three times as often as the one of another."""
     label = folder / "a" / "label.nii.gz"
     names = [f"many_set_{i}" for i in range(9)]
@@ -95,7 +95,7 @@ def test_data_sets_are_drawn_by_the_root_of_their_patients(folder: Path) -> None
     assert 700 < counts < 800
 
 
-def test_a_data_set_is_drawn_as_often_as_its_share_says(folder: Path) -> None:
+def test_a_data_set_is_drawn_as_often_as_its_share_says(folder):
     scans = RealScans(folder, ["a", "b"], shares={"b": 0.2})
     rng = np.random.default_rng(0)
     counts = sum(scans._any(rng) is scans.scans[1] for _ in range(1000))
@@ -105,7 +105,7 @@ def test_a_data_set_is_drawn_as_often_as_its_share_says(folder: Path) -> None:
         scans.draw(1, SIZE, torch.Generator().manual_seed(0))
 
 
-def test_an_index_tells_which_scans_are_of_one_patient(folder: Path) -> None:
+def test_an_index_tells_which_scans_are_of_one_patient(folder):
     facts = {"dataset": "hearts", "patient": "7"}
     (folder / "index.json").write_text(json.dumps({"a": facts, "b": facts}))
     scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
@@ -115,7 +115,7 @@ def test_an_index_tells_which_scans_are_of_one_patient(folder: Path) -> None:
     assert named == ["ct_sts", "mr_sct", "a"]
 
 
-def test_a_part_lies_on_one_side_of_a_plane() -> None:
+def test_a_part_lies_on_one_side_of_a_plane():
     mask = torch.zeros((8, 20, 20), dtype=torch.bool)
     mask[2:6, 5:15, 5:15] = True
     for seed in range(20):
@@ -124,7 +124,7 @@ def test_a_part_lies_on_one_side_of_a_plane() -> None:
         assert int(part.sum()) < int(mask.sum())
 
 
-def test_targets_are_pieces_of_the_image_as_often_as_requested(folder: Path) -> None:
+def test_targets_are_pieces_of_the_image_as_often_as_requested(folder):
     """At 1 the labels are not read at all."""
     scans = RealScans(folder, ["a"], unlabelled_targets=1.0)
     for scan in scans.scans:
@@ -137,7 +137,7 @@ def test_targets_are_pieces_of_the_image_as_often_as_requested(folder: Path) -> 
         assert scene is None or len(scene.targets) <= 2  # of two structures
 
 
-def test_classes_are_numbered_by_data_set(folder: Path) -> None:
+def test_classes_are_numbered_by_data_set(folder):
     """Each data set has its own background."""
     index = {"a": {"dataset": "hearts"}, "b": {"dataset": "brains"}}
     (folder / "index.json").write_text(json.dumps(index))
@@ -154,7 +154,7 @@ def test_classes_are_numbered_by_data_set(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("da0", [0, 1, 5])
-def test_wide_scenes_have_the_class_of_each_voxel(folder: Path, da0: int) -> None:
+def test_wide_scenes_have_the_class_of_each_voxel(folder, da0):
     scans = RealScans(folder, ["a"], [folder / "bare.nii.gz"])
     scans.number_classes()
     generator = torch.Generator().manual_seed(0)
@@ -170,7 +170,7 @@ def test_wide_scenes_have_the_class_of_each_voxel(folder: Path, da0: int) -> Non
         assert structure > scene.image[scene.classes == 0].mean() + 0.1  # they lie on each other
 
 
-def test_an_index_that_cannot_be_read_is_named(folder: Path) -> None:
+def test_an_index_that_cannot_be_read_is_named(folder):
     (folder / "index.json").write_text("{")
     with pytest.raises(PumitError, match=r"index\.json .* cannot be read") as caught:
         RealScans(folder, ["a"])
@@ -179,7 +179,7 @@ def test_an_index_that_cannot_be_read_is_named(folder: Path) -> None:
     assert list(RealScans(folder, ["a"])._sets) == ["a"]
 
 
-def test_labels_that_would_overflow_are_refused_with_their_case(folder: Path) -> None:
+def test_labels_that_would_overflow_are_refused_with_their_case(folder):
     """Beyond 16 bits a label would become another one."""
     label = np.zeros((24, 40, 40), np.int32)
     label[8:16, 10:30, 10:30] = 70_000

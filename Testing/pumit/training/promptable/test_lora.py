@@ -29,7 +29,7 @@ def disturb(network: nn.Module) -> None:
                 parameter.normal_(0, 0.1)
 
 
-def test_adapted_layers_begin_as_they_were(tiny_network: PromptableNetwork, field: Tensor) -> None:
+def test_adapted_layers_begin_as_they_were(tiny_network, field):
     before = embedded(tiny_network, field)
     count = add_adapters(tiny_network.image_encoder, 2)
     assert count == 7  # q, k, v, proj, w1, w2, w3 of the one block
@@ -41,9 +41,7 @@ def test_adapted_layers_begin_as_they_were(tiny_network: PromptableNetwork, fiel
     assert all(p.requires_grad for p in tiny_network.mask_decoder.parameters())
 
 
-def test_merged_weights_compute_the_same_in_the_network_without_adapters(
-    tiny_network: PromptableNetwork, field: Tensor
-) -> None:
+def test_merged_weights_compute_the_same_in_the_network_without_adapters(tiny_network, field):
     names, plain = set(tiny_network.state_dict()), copy.deepcopy(tiny_network)
     assert merge_adapters(plain.state_dict()).keys() == names  # there are none
     before = embedded(tiny_network, field)
@@ -57,7 +55,7 @@ def test_merged_weights_compute_the_same_in_the_network_without_adapters(
     torch.testing.assert_close(embedded(plain, field), after, rtol=1e-4, atol=1e-5)
 
 
-def test_a_layer_in_a_sequence_is_adapted_too() -> None:
+def test_a_layer_in_a_sequence_is_adapted_too():
     network = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2))
     assert add_adapters(network, 1) == 2
     assert isinstance(network[2], LowRankLinear)

@@ -99,9 +99,7 @@ def changed(folder: Path, best: Path, *, beginning: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["decoder", "adapters", "all"])
-def test_the_model_is_loaded_by_a_session_and_tells_its_origin(
-    tuned: Callable[[str], Path], part: str
-) -> None:
+def test_the_model_is_loaded_by_a_session_and_tells_its_origin(tuned, part):
     best = tuned(part)
     lab = best.parent.parent
     recipe, _ = read_recipe(best)
@@ -130,7 +128,7 @@ def test_the_model_is_loaded_by_a_session_and_tells_its_origin(
 
 
 @pytest.mark.slow
-def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
+def test_validation_clicks_before_and_after_and_tries_blends(lab):
     classes = {"both": [1, 2], "box": 2}  # a region is clicked on as one structure
     data = {**RECIPE["data"], "classes": classes, "validation": ["case_2", "case_3"]}
     best = run(
@@ -160,9 +158,7 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_to_the_same_weights(
-    lab: Path, tuned: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_weights(lab, tuned, monkeypatch):
     whole = load_checkpoint(tuned("adapters")).state
 
     def interrupted(*_: Any, **__: Any) -> None:
@@ -192,7 +188,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
         ({"data": None}, "needs the key data"),
     ],
 )
-def test_bad_recipes_end_with_one_line(lab: Path, changes: dict[str, Any], message: str) -> None:
+def test_bad_recipes_end_with_one_line(lab, changes, message):
     other = {"network": "swin_unetr", "sizes": {}}
     save_checkpoint(lab / "other.safetensors", {"a": torch.zeros(1)}, other)
     with pytest.raises(PumitError, match=message) as caught:
@@ -201,7 +197,7 @@ def test_bad_recipes_end_with_one_line(lab: Path, changes: dict[str, Any], messa
     assert not (lab / "out" / "tuned.safetensors").exists()
 
 
-def test_classes_too_small_to_click_are_named(lab: Path) -> None:
+def test_classes_too_small_to_click_are_named(lab):
     for i in range(4):
         path = lab / "set" / "labels" / f"case_{i}.nii.gz"
         labels = Volume.read(path).array.copy()
@@ -212,7 +208,7 @@ def test_classes_too_small_to_click_are_named(lab: Path) -> None:
         run(lab)
 
 
-def test_structures_whose_ends_are_unknown_are_not_clicked_on(lab: Path) -> None:
+def test_structures_whose_ends_are_unknown_are_not_clicked_on(lab):
     for case in ("case_0", "case_3"):
         path = lab / "set" / "labels" / f"{case}.nii.gz"
         labels = Volume.read(path).array.copy()

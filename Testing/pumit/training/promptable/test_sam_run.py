@@ -37,9 +37,7 @@ def command(data: str, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("part", ["slopes", "decoder"])
-def test_only_the_chosen_part_learns_and_the_model_answers(
-    lab: Path, part: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_chosen_part_learns_and_the_model_answers(lab, part, capsys):
     write_pairs(lab / "set", 4)
     from pumit.training.recipes.reader import shipped_recipe
 
@@ -65,9 +63,7 @@ def test_only_the_chosen_part_learns_and_the_model_answers(
     assert load_segmenter(lab / "run" / "sam.safetensors", "cpu").name == "sam"
 
 
-def test_photographs_with_masks_are_learnt_from_at_another_size(
-    lab: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_photographs_with_masks_are_learnt_from_at_another_size(lab, capsys):
     random = np.random.default_rng(0)
     for name in ("a", "b", "c"):
         for folder in ("images", "labels"):
@@ -86,7 +82,7 @@ def test_photographs_with_masks_are_learnt_from_at_another_size(
     assert main(["train", "mine.yaml", *given[2:]]) == 0, capsys.readouterr().err
 
 
-def test_weights_are_asked_for_in_a_sentence(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_are_asked_for_in_a_sentence(lab, capsys):
     write_pairs(lab / "set", 3)
     assert main(command("set")) == 2
     assert "SAM's weights do not ship; give --initial" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def pieces() -> np.ndarray:
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 4.0])
 @pytest.mark.parametrize("mask", [blob(), blob((1, 20, 20)), pieces()], ids=["3D", "2D", "pieces"])
-def test_clicks_lie_in_the_largest_piece(mask: np.ndarray, ratio: float) -> None:
+def test_clicks_lie_in_the_largest_piece(mask, ratio):
     rng = np.random.default_rng(0)
     for _ in range(40):
         d, h, w = click_in(mask, ratio, rng)
@@ -60,12 +60,7 @@ def square() -> np.ndarray:
     ],
     ids=["voxel", "3D", "2D"],
 )
-def test_the_deepest_click_is_the_middle(
-    mask: np.ndarray,
-    ratio: float,
-    place: tuple[float, float, float],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_deepest_click_is_the_middle(mask, ratio, place, monkeypatch):
     monkeypatch.setattr(simulated_prompts, "DEEPEST", 1.0)
     assert click_in(mask, ratio, np.random.default_rng(0)) == place
 
@@ -77,7 +72,7 @@ def whole_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("whole_boxes")
-def test_boxes_contain_nearly_all_of_the_mask() -> None:
+def test_boxes_contain_nearly_all_of_the_mask():
     """A careless user cuts at most a third of the slack off."""
     mask = blob()
     where = np.argwhere(mask)
@@ -96,7 +91,7 @@ def test_boxes_contain_nearly_all_of_the_mask() -> None:
 
 
 @pytest.mark.usefixtures("whole_boxes")
-def test_a_guessed_depth_keeps_the_middle_of_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guessed_depth_keeps_the_middle_of_the_box(monkeypatch):
     monkeypatch.setattr(simulated_prompts, "GUESSED_DEPTH", 1.0)
     mask = np.zeros((20, 20, 20), bool)
     mask[5:15, 5:15, 5:15] = True
@@ -111,7 +106,7 @@ def test_a_guessed_depth_keeps_the_middle_of_the_box(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("shape", [(6, 20, 20), (1, 20, 20), (20, 20, 20), (3, 9, 13)])
-def test_degraded_masks_are_probabilities_near_the_mask(shape: tuple[int, int, int]) -> None:
+def test_degraded_masks_are_probabilities_near_the_mask(shape):
     mask = blob(shape)
     rng = np.random.default_rng(0)
     overlaps = []
@@ -128,7 +123,7 @@ def test_degraded_masks_are_probabilities_near_the_mask(shape: tuple[int, int, i
     assert min(overlaps) < 0.99
 
 
-def test_first_prompts_say_where_the_target_is() -> None:
+def test_first_prompts_say_where_the_target_is():
     mask = blob()
     rng = np.random.default_rng(0)
     kinds = set()
@@ -142,7 +137,7 @@ def test_first_prompts_say_where_the_target_is() -> None:
     assert kinds >= {(1, False, False), (0, True, False), (2, False, False), (0, False, True)}
 
 
-def test_corrections_go_into_the_larger_error() -> None:
+def test_corrections_go_into_the_larger_error():
     target, rng = blob(), np.random.default_rng(0)
     state = PromptState()
     correct(state, target, np.zeros(target.shape, np.float32), 2.0, rng)
@@ -162,7 +157,7 @@ def test_corrections_go_into_the_larger_error() -> None:
     assert state.prior is not None
 
 
-def test_one_click_or_a_box_alone_is_ambiguous() -> None:
+def test_one_click_or_a_box_alone_is_ambiguous():
     corners = (np.zeros(3), np.ones(3))
     click, second = (1.0, 2.0, 3.0, True), (1.0, 2.0, 4.0, False)
     assert PromptState(points=[click]).is_ambiguous

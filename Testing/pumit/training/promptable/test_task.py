@@ -36,7 +36,7 @@ def task(tiny_network: PromptableNetwork) -> PromptableTask:
 
 
 @pytest.mark.parametrize("da0", DEGREES)
-def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) -> None:
+def test_batches_hold_images_with_their_targets(task, da0):
     for seed in range(2):
         batch = task.draw(da0, *generators(seed))
         fields, depth = batch.image.shape[0], batch.image.shape[2]
@@ -53,7 +53,7 @@ def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) 
 
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
-def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0: int) -> None:
+def test_the_loss_is_finite_and_trains_every_parameter(task, da0):
     silent: set[str] | None = None
     for seed in range(8):  # a seed may draw no box, no correction, or only parts of structures
         task.zero_grad()
@@ -69,9 +69,7 @@ def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0
     pytest.fail(f"{silent} are not trained.")
 
 
-def test_gradients_of_each_round_are_those_of_all_rounds_at_once(
-    task: PromptableTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_each_round_are_those_of_all_rounds_at_once(task, monkeypatch):
     """They are computed one round after the other, with the memory of one."""
     found = []
     for is_plain in (False, True):
@@ -93,7 +91,7 @@ def test_gradients_of_each_round_are_those_of_all_rounds_at_once(
 
 
 @pytest.mark.slow
-def test_a_compiled_encoder_sees_what_it_saw(task: PromptableTask) -> None:
+def test_a_compiled_encoder_sees_what_it_saw(task):
     """Through the front end of `torch.compile`."""
     compiled = PromptableTask(task.network, task.source, compiler="eager")
     assert list(compiled.state_dict()) == list(task.state_dict())
@@ -103,7 +101,7 @@ def test_a_compiled_encoder_sees_what_it_saw(task: PromptableTask) -> None:
         torch.testing.assert_close(seen, task.network.embed(image, Anisotropy(5)).tokens)
 
 
-def test_processes_do_steps_of_the_same_length(task: PromptableTask) -> None:
+def test_processes_do_steps_of_the_same_length(task):
     """What decides a step's length is shared; what is seen is not."""
     batches = [
         task.draw(1, torch.Generator().manual_seed(rank), torch.Generator().manual_seed(9))
@@ -119,7 +117,7 @@ def test_processes_do_steps_of_the_same_length(task: PromptableTask) -> None:
     assert not torch.equal(batches[0].image, batches[1].image)
 
 
-def test_prompts_are_collated_with_padding() -> None:
+def test_prompts_are_collated_with_padding():
     states = [
         PromptState(points=[(1, 2, 3, True), (0, 5, 6, False)]),
         PromptState(box=(np.array([0.0, 1, 2]), np.array([3.0, 4, 5]))),
@@ -156,7 +154,7 @@ def answers(*qualities: str) -> Tensor:
     return torch.stack([kinds[q][0] for q in qualities])[None]
 
 
-def test_a_better_mask_has_the_smaller_loss() -> None:
+def test_a_better_mask_has_the_smaller_loss():
     for quality, expected in (("right", 1.0), ("empty", 0.0), ("wrong", 0.0)):
         assert float(hard_dice(answers(quality)[:, 0], targets())) == expected
     right, empty, wrong = mask_loss(answers("right", "empty", "wrong"), targets())[0].tolist()
@@ -164,7 +162,7 @@ def test_a_better_mask_has_the_smaller_loss() -> None:
     assert all(map(math.isfinite, (right, empty, wrong)))
 
 
-def test_breaking_what_was_right_costs_and_repairing_does_not() -> None:
+def test_breaking_what_was_right_costs_and_repairing_does_not():
     """One voxel in eight was wrong; answers are sure everywhere."""
     target = torch.zeros(1, 2, 2, 2, dtype=torch.bool)
     target[:, 0] = True
@@ -181,7 +179,7 @@ def test_breaking_what_was_right_costs_and_repairing_does_not() -> None:
     assert worse > repaired + 0.5
 
 
-def test_corrections_are_trained_to_keep_what_was_right(tiny_network: PromptableNetwork) -> None:
+def test_corrections_are_trained_to_keep_what_was_right(tiny_network):
     def loss(weight: float) -> float:
         source = FieldSource(tiny_network.field_size, batch_size=1, rounds={2: 1.0})
         task = PromptableTask(tiny_network.train(), source, stability_weight=weight)
@@ -191,7 +189,7 @@ def test_corrections_are_trained_to_keep_what_was_right(tiny_network: Promptable
     assert loss(2.0) - loss(0.0) == pytest.approx(2 * (loss(1.0) - loss(0.0)), rel=1e-4)
 
 
-def test_several_prompts_are_answered_with_the_first_mask() -> None:
+def test_several_prompts_are_answered_with_the_first_mask():
     logits = answers("wrong", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.9]])
     loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]), WHOLE)
@@ -202,7 +200,7 @@ def test_several_prompts_are_answered_with_the_first_mask() -> None:
     assert not logits.grad[0, 1].any()
 
 
-def test_one_click_is_answered_with_the_most_trusted_mask() -> None:
+def test_one_click_is_answered_with_the_most_trusted_mask():
     logits = answers("wrong", "empty", "right").requires_grad_()
     iou = torch.tensor([[0.1, 0.2, 0.9]])
     loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]), WHOLE)
@@ -220,7 +218,7 @@ def test_one_click_is_answered_with_the_most_trusted_mask() -> None:
     assert loss.isnan()
 
 
-def test_a_mask_of_a_part_is_to_be_estimated_as_one() -> None:
+def test_a_mask_of_a_part_is_to_be_estimated_as_one():
     """All of what the field shows, and a third of the structure."""
     shown = float(targets().sum())
     iou = torch.tensor([[1 / 3, 0.5]])
@@ -234,7 +232,7 @@ def test_a_mask_of_a_part_is_to_be_estimated_as_one() -> None:
     assert torch.isfinite(loss)
 
 
-def test_an_oblique_structure_fills_little_of_its_box() -> None:
+def test_an_oblique_structure_fills_little_of_its_box():
     block = torch.zeros(4, 10, 10, dtype=torch.bool)
     block[1:3, 2:6, 3:8] = True
     assert box_fill(block) == 1.0

@@ -9,7 +9,7 @@ from pumit.training.synthesis.scene import Scene, draw_scene
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_a_thin_field_bears_three_halvings(da0: int) -> None:
+def test_a_thin_field_bears_three_halvings(da0):
     generator = torch.Generator().manual_seed(da0)
     depths = {draw_depth(da0, 48, generator) for _ in range(200)}
     assert max(depths) == max(48 >> da0, 1)
@@ -20,7 +20,7 @@ def test_a_thin_field_bears_three_halvings(da0: int) -> None:
     assert min(depths) >= min(2 * unit, max(48 >> da0, 1))
 
 
-def test_a_cut_keeps_the_first_target_in_sight() -> None:
+def test_a_cut_keeps_the_first_target_in_sight():
     generator = torch.Generator().manual_seed(0)
     stack = torch.zeros(3, 24, 16, 16)
     stack[1, 20:22, 5:9, 5:9] = 1
@@ -32,7 +32,7 @@ def test_a_cut_keeps_the_first_target_in_sight() -> None:
         assert (cut[1] * inside).any()
 
 
-def test_what_a_scene_shows_wholly_is_counted_and_what_touches_a_face_is_not() -> None:
+def test_what_a_scene_shows_wholly_is_counted_and_what_touches_a_face_is_not():
     mask = torch.zeros(6, 8, 8)
     mask[2:4, 3:5, 3:5] = 1
     assert whole_voxels(mask) == 8
@@ -56,7 +56,7 @@ class OneScene:
 
 
 @pytest.mark.parametrize("wholes", [None, [3000.0]], ids=["seen whole", "seen in part"])
-def test_a_thin_field_knows_how_much_of_its_target_lies_beyond(wholes: list[float] | None) -> None:
+def test_a_thin_field_knows_how_much_of_its_target_lies_beyond(wholes):
     scans = OneScene(wholes)
     source = FieldSource(
         16, scans=scans, real_share=1.0, batch_size=2, targets_per_field=1,

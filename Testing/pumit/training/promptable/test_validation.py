@@ -41,7 +41,7 @@ def chosen(rows: list[CaseFacts], most: int) -> dict[str, list[int]]:
     return validated_structures({f.name: f for f in rows}, [f.name for f in rows], CLASSES, most)
 
 
-def test_every_class_and_many_cases_are_requested_with_few_answers() -> None:
+def test_every_class_and_many_cases_are_requested_with_few_answers():
     rows = [facts(name, 100, 100) for name in "abcd"]
     few = chosen(rows, 2)
     assert sorted(i for classes in few.values() for i in classes) == [0, 1]
@@ -64,7 +64,7 @@ def validation(tmp_path: Path, tiny_segmenter: Segmenter) -> ClickValidation:
     )
 
 
-def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValidation) -> None:
+def test_what_is_lost_on_generated_scans_lowers_the_score(validation):
     state = {k: v.clone() for k, v in validation.network.state_dict().items()}
     before = validation.begin(state)
     assert before["score"] == before["dice_1"]
@@ -83,7 +83,7 @@ def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValid
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_generated_scans_are_the_same_every_time(number: int) -> None:
+def test_generated_scans_are_the_same_every_time(number):
     volume, target = generated_scan(number)
     again, same = generated_scan(number)
     assert np.array_equal(volume.array, again.array)
@@ -93,7 +93,7 @@ def test_generated_scans_are_the_same_every_time(number: int) -> None:
     assert target.any()
 
 
-def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept() -> None:
+def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept():
     assert _chosen([0.70, 0.697, 0.60]) == 1
     assert _chosen([0.70, 0.60, 0.50]) == 0
     assert _chosen([float("nan"), float("nan")]) == 0
@@ -101,7 +101,7 @@ def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept
     assert read_model(FineTuningRecipe, recipe, "a.yaml").blend == [1.0, 0.5, 0.25]
 
 
-def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> None:
+def test_a_stop_is_heard_before_the_next_click(validation):
     def stop() -> None:
         raise RunStopped
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ def one_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_source")
 @pytest.mark.parametrize("da0", [0, 2, 5])
-def test_a_scene_is_the_same_on_another_device(da0: int) -> None:
+def test_a_scene_is_the_same_on_another_device(da0):
     for seed in range(2):
         here = draw_scene(da0, 16, torch.Generator().manual_seed(seed))
         with PretendedGPU():
@@ -60,9 +59,7 @@ def there(network: nn.Module) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_source")
 @pytest.mark.parametrize("da0", [1, 5])
-def test_a_step_computes_all_on_one_device(
-    tiny_sizes: dict[str, Any], da0: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_computes_all_on_one_device(tiny_sizes, da0, monkeypatch):
     # `meta` knows no autocast.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
@@ -97,7 +94,7 @@ def errors(shape: tuple[int, int, int], count: int) -> tuple[Tensor, Tensor]:
     return smooth[0] > 0, (20 * (smooth[0] + 0.5 * smooth[1])).sigmoid()
 
 
-def test_every_click_is_in_an_error_and_says_which() -> None:
+def test_every_click_is_in_an_error_and_says_which():
     target, answer = errors((6, 14, 14), 40)
     target[0] = answer[0] > 0.5  # nothing to correct
     states = [PromptState() for _ in target]
@@ -111,7 +108,7 @@ def test_every_click_is_in_an_error_and_says_which() -> None:
         assert bool(shown[place]) != is_positive
 
 
-def test_a_planar_error_is_clicked_in_its_middle() -> None:
+def test_a_planar_error_is_clicked_in_its_middle():
     target = torch.zeros(1, 1, 32, 32, dtype=torch.bool)
     target[0, 0, 5:16, 8:19] = True
     states = [PromptState() for _ in range(40)]
@@ -128,7 +125,7 @@ def test_a_planar_error_is_clicked_in_its_middle() -> None:
     assert all(target[0, 0, int(h), int(w)] and is_positive for _, h, w, is_positive in places)
 
 
-def test_a_small_error_is_clicked_more_rarely_but_clicked() -> None:
+def test_a_small_error_is_clicked_more_rarely_but_clicked():
     target = torch.zeros(200, 4, 20, 20, dtype=torch.bool)
     target[:, :, 2:14, 2:14] = True
     target[:, :, 17:19, 17:19] = True
@@ -140,7 +137,7 @@ def test_a_small_error_is_clicked_more_rarely_but_clicked() -> None:
 
 
 @pytest.mark.parametrize("da0", [0, 1, 2])
-def test_depth_is_nearly_the_distance_to_the_border(da0: int) -> None:
+def test_depth_is_nearly_the_distance_to_the_border(da0):
     target, _ = errors((12, 24, 24), 4)
     depth = depth_of(target, da0)
     for mask, found in zip(target.numpy(), depth.numpy(), strict=True):
@@ -150,7 +147,7 @@ def test_depth_is_nearly_the_distance_to_the_border(da0: int) -> None:
         assert np.abs(found - right.clip(0, 12))[mask].mean() < 0.8
 
 
-def test_clicks_do_not_depend_on_the_other_samples() -> None:
+def test_clicks_do_not_depend_on_the_other_samples():
     target, answer = errors((4, 12, 12), 6)
     together = [PromptState() for _ in target]
     correct_all(together, target, answer, spawn_generators(np.random.default_rng(5), 6), da0=1)

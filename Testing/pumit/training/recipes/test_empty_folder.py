@@ -45,7 +45,7 @@ REAL_ONLY = {"pumit_tokenizer", "pumit_vit", "mamba_mim", "swin_ssl_small"}
 
 
 @pytest.mark.parametrize("path", sorted(recipe_folder().glob("*.yaml")), ids=lambda p: p.stem)
-def test_no_recipe_names_a_folder_beside_its_own(path: Path) -> None:
+def test_no_recipe_names_a_folder_beside_its_own(path):
     text = path.read_text()
     assert "../" not in text
     assert not {"real_folder", "real_cases", "real_images", "label_maps"} & set(read_yaml(path))
@@ -62,9 +62,7 @@ def scans(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
-def test_it_takes_two_steps(
-    name: str, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_takes_two_steps(name, scans, tmp_path, monkeypatch):
     """From generated scans, and from one's own where the recipe needs them, or can use them."""
     on_own = name in (*REAL_ONLY, "vit", "default")
     empty = tmp_path / "empty"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from pumit.errors import PumitError
@@ -61,14 +60,14 @@ class Recipe(RecipeModel):
     ],
     ids=str,
 )
-def test_what_is_wrong_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_what_is_wrong_is_one_sentence(given, sentence):
     with pytest.raises(PumitError) as caught:
         read_model(Recipe, given, "a.yaml")
     assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("name", recipe_names("pretrain") + recipe_names("train"))
-def test_a_recipe_that_ships_means_the_same_after_json(name: str) -> None:
+def test_a_recipe_that_ships_means_the_same_after_json(name):
     """As a run keeps what it was started with; numbers are keys there, too."""
     given = read_yaml(shipped_recipe(name))
     if name in recipe_names("pretrain"):

@@ -7,7 +7,6 @@ CPU; sizes and parameters of the unshrunk networks are those of `networks/test_b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,7 +127,7 @@ def part_of(given: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_settings_are_the_papers(name: str) -> None:
+def test_settings_are_the_papers(name):
     recipe = read_yaml(shipped_recipe(name))
     schedule = Schedule(**recipe["schedule"])  # with what a recipe leaves to its defaults
     if name in RISE:
@@ -145,7 +144,7 @@ def test_settings_are_the_papers(name: str) -> None:
         ("nnformer_acdc", 4),
     ],
 )
-def test_they_build_the_published_networks(name: str, outputs: int) -> None:
+def test_they_build_the_published_networks(name, outputs):
     recipe = read_yaml(shipped_recipe(name))
     network, plan, classes = recipe["network"], recipe["plan"], recipe["data"]["classes"]
     regions = isinstance(classes, dict) and any(isinstance(v, list) for v in classes.values())
@@ -177,7 +176,7 @@ SHRUNK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHRUNK)
-def test_they_start(name: str, tmp_path: Path) -> None:
+def test_they_start(name, tmp_path):
     """Two steps, and an answer for a scan of another size; ACDC keeps its 14 slices."""
     recipe = read_yaml(shipped_recipe(name))
     shipped, channels = recipe["network"], len(recipe.get("data", {}).get("channels", "1"))
@@ -209,7 +208,7 @@ def test_they_start(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["abdomen-ct", "abdomen-mr", "heart-mr", "hippocampus-mr"])
-def test_a_recipe_gives_the_network_that_ships(name: str) -> None:
+def test_a_recipe_gives_the_network_that_ships(name):
     model = load_checkpoint(find_model(name))
     recipe = read_yaml(shipped_recipe(name.replace("-", "_")))
     plan, shipped = recipe["plan"], model.recipe["plan"]

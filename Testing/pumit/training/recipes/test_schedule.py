@@ -1,9 +1,6 @@
 """Rates run as their shape says; what does not fit together is named."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 from pumit.errors import PumitError
@@ -13,7 +10,7 @@ from pumit.training.recipes.schedule import Schedule
 BASE = Schedule(steps=110, learning_rate=2.0, warm_up=10)
 
 
-def test_a_cosine_ends_at_its_final_rate() -> None:
+def test_a_cosine_ends_at_its_final_rate():
     schedule = BASE.changed(shape="cosine", final_rate=0.5)
     assert schedule.rate_at(4) == pytest.approx(1.0)
     assert schedule.rate_at(10) == pytest.approx(2.0)
@@ -25,21 +22,21 @@ def test_a_cosine_ends_at_its_final_rate() -> None:
     assert slow.rate_at(60, 1.0) == slow.changed(seconds=None).rate_at(60)
 
 
-def test_a_polynomial_falls_over_all_steps() -> None:
+def test_a_polynomial_falls_over_all_steps():
     schedule = BASE.changed(shape="poly", warm_up=0)
     assert schedule.rate_at(0) == 2.0
     assert schedule.rate_at(55) == pytest.approx(2 * 0.5**0.9)
     assert schedule.rate_at(110) == 0.0
 
 
-def test_a_staircase_falls_at_its_milestones() -> None:
+def test_a_staircase_falls_at_its_milestones():
     schedule = BASE.changed(shape="steps", warm_up=0, milestones=[50, 75])
     rates = [schedule.rate_at(step) for step in (0, 49, 50, 74, 75, 109)]
     assert rates == pytest.approx([2, 2, 0.2, 0.2, 0.02, 0.02])
 
 
 @pytest.mark.parametrize("shape", ["trapezoid", "cosine", "poly", "steps"])
-def test_a_budget_of_seconds_ends_every_shape(shape: str) -> None:
+def test_a_budget_of_seconds_ends_every_shape(shape):
     schedule = BASE.changed(shape=shape, seconds=100.0, decay_seconds=40.0)
     assert schedule.rate_at(20, 100.0) == 0.0
     assert 0 < schedule.rate_at(20, 80.0) <= 1.0
@@ -66,7 +63,7 @@ def test_a_budget_of_seconds_ends_every_shape(shape: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named(settings: dict[str, Any], reason: str) -> None:
+def test_what_is_wrong_is_named(settings, reason):
     with pytest.raises(PumitError, match=reason) as caught:
         read_model(Schedule, settings, "a recipe")
     assert "\n" not in str(caught.value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pumit.training.run.clock import GAP_SECONDS, RunClock
 from pumit.training.run.reporter import RunReporter
@@ -32,7 +30,7 @@ def clock(clocks: Clocks) -> RunClock:
     return RunClock(lambda: clocks.now, lambda: clocks.worked)
 
 
-def test_parts_of_a_run_add_up_by_both_clocks(clocks: Clocks, clock: RunClock) -> None:
+def test_parts_of_a_run_add_up_by_both_clocks(clocks, clock):
     clocks.go(3)
     clock.begin(before=60.0, other_clock_s=2.0)
     clocks.go(4, working=25)  # several threads
@@ -41,7 +39,7 @@ def test_parts_of_a_run_add_up_by_both_clocks(clocks: Clocks, clock: RunClock) -
     assert clock.read() == 69.0
 
 
-def test_sleep_does_not_count_and_is_reported(clocks: Clocks, clock: RunClock) -> None:
+def test_sleep_does_not_count_and_is_reported(clocks, clock):
     reported: list[float] = []
     clock.on_sleep = reported.append
     clock.begin()
@@ -54,7 +52,7 @@ def test_sleep_does_not_count_and_is_reported(clocks: Clocks, clock: RunClock) -
     assert clock.read() == 2.0 + 10 * GAP_SECONDS
 
 
-def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
+def test_a_pause_does_not_count(clocks, clock):
     reported: list[float] = []
     clock.on_sleep = reported.append
     clock.begin()
@@ -69,7 +67,7 @@ def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
     assert reported == []
 
 
-def test_the_processors_time_counts_where_it_is_requested(clocks: Clocks, clock: RunClock) -> None:
+def test_the_processors_time_counts_where_it_is_requested(clocks, clock):
     clock.begin(before=60.0, other_clock_s=100.0, is_processor=True)
     clocks.go(10, working=4)
     assert clock.read() == 64.0
@@ -79,9 +77,7 @@ def test_the_processors_time_counts_where_it_is_requested(clocks: Clocks, clock:
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("processor", 4), ("wall", 1)])
-def test_a_budget_is_counted_by_the_clock_of_the_schedule(
-    clocks: Clocks, clock: RunClock, tmp_path: Path, kind: str, steps: int
-) -> None:
+def test_a_budget_is_counted_by_the_clock_of_the_schedule(clocks, clock, tmp_path, kind, steps):
     schedule = SCHEDULE.changed(clock=kind, seconds=35.0)
 
     def train_on() -> None:

@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
+def test_a_finished_run_has_all_that_a_user_looks_for(folder):
     out = folder / "whole"
     status = status_of(out)
     assert (status.state, status.step, status.steps) == ("finished", 3, 3)
@@ -76,12 +76,12 @@ def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_kept_recipe_makes_the_same_model_elsewhere(folder: Path) -> None:
+def test_the_kept_recipe_makes_the_same_model_elsewhere(folder):
     again = finetune(folder / "whole" / RECIPE, folder / "again")
     assert_same_weights(folder / "whole" / "made.safetensors", again)
 
 
-def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
+def test_another_recipe_is_refused_and_nothing_is_lost(folder):
     before = (folder / "whole" / LAST).read_bytes()
     with pytest.raises(CheckpointError, match=r"schedule.learning_rate was 0.001, is 0.5"):
         train(folder, "whole", schedule={**SCHEDULE, "learning_rate": 0.5})
@@ -90,9 +90,7 @@ def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["looking", "validating"])
-def test_a_stop_is_followed_whatever_the_run_does(
-    folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_is_followed_whatever_the_run_does(folder, when, monkeypatch):
     out = folder / when
     monkeypatch.setattr("pumit.training.run.control.CHECK_SECONDS", 0.0)
     with monkeypatch.context() as patch:
@@ -138,9 +136,7 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int,
 
 
 @pytest.mark.slow
-def test_out_of_memory_makes_patches_smaller_and_goes_on(
-    folder: Path, short_of_memory: list[tuple[int, ...]]
-) -> None:
+def test_out_of_memory_makes_patches_smaller_and_goes_on(folder, short_of_memory):
     schedule = {**SCHEDULE, "checkpoint_seconds": 0}
     plan = {"patch_size": [16, 64, 64], "batch_size": 2}
     best = train(folder, "short", schedule=schedule, plan=plan)
@@ -159,9 +155,7 @@ def test_out_of_memory_makes_patches_smaller_and_goes_on(
 
 
 @pytest.mark.slow
-def test_memory_for_nothing_at_all_is_reported(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_for_nothing_at_all_is_reported(folder, monkeypatch):
     def fail(self: SegmentationTask, batch: Any) -> Any:
         raise MemoryError
 
@@ -188,9 +182,7 @@ class KilledOnce:
 
 @pytest.mark.slow
 @forks
-def test_a_worker_that_the_system_kills_costs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_the_system_kills_costs_no_run(tmp_path, monkeypatch):
     expected = run_line(tmp_path / "whole")
     draw = KilledOnce(tmp_path / "killed")
     monkeypatch.setattr(LineTask, "worker_draw", lambda self: draw)
@@ -212,9 +204,7 @@ def test_a_worker_that_the_system_kills_costs_no_run(
     torch.testing.assert_close(state, expected, rtol=0, atol=0)
 
 
-def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(folder, tmp_path, monkeypatch):
     write_pairs(tmp_path / "set", 3)
     validate = SegmentationValidation.__call__
 

@@ -43,9 +43,7 @@ def assert_finished(folder: Path, best_step: int) -> None:
     assert not (folder / CONTROL).exists()
 
 
-def test_a_stopped_run_is_finished_without_another_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_is_finished_without_another_step(tmp_path, monkeypatch):
     write_pairs(tmp_path / "set", 3)
     out = tmp_path / "out"
     with pytest.raises(PumitError, match="no validated model"):
@@ -64,7 +62,7 @@ def test_a_stopped_run_is_finished_without_another_step(
     assert_same_weights(before, out / "made.safetensors")
 
 
-def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_path: Path) -> None:
+def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_path):
     steps: list[int] = []
 
     def each_step() -> None:
@@ -77,7 +75,7 @@ def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_pa
     assert any(r.get("event") == "no model" for r in read_log(tmp_path)[0])
 
 
-def test_a_paused_run_is_finished(tmp_path: Path) -> None:
+def test_a_paused_run_is_finished(tmp_path):
     steps: list[int] = []
 
     def each_step() -> None:
@@ -100,7 +98,7 @@ def test_a_paused_run_is_finished(tmp_path: Path) -> None:
     assert status.state == "finished"
 
 
-def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path: Path) -> None:
+def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path):
     best = tmp_path / "made.safetensors"
     best.touch()
     write_status(tmp_path, RunStatus("stopped", step=7, steps=9, model=best.name, best_step=4))

@@ -1,9 +1,6 @@
 """What a training began with is known by fingerprint, never by the name of a file."""
 
-from __future__ import annotations
-
 import hashlib
-from pathlib import Path
 
 import pytest
 from pumit.errors import CheckpointError
@@ -13,8 +10,8 @@ from pumit.training.run.origin import origin_of
 
 
 def test_a_file_is_reported_by_its_weights_and_a_model_by_its_name_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_checkpoint: Path
-) -> None:
+    tmp_path, monkeypatch, tiny_checkpoint
+):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "home"))
     name = register(tiny_checkpoint)
     path = tiny_checkpoint.rename(tmp_path / "doe_jane.safetensors")

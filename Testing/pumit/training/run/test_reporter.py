@@ -43,9 +43,7 @@ class FullDisk:
         write_tensors(path, *content)
 
 
-def test_a_run_waits_for_room_and_goes_on_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_waits_for_room_and_goes_on_by_itself(tmp_path, monkeypatch):
     expected = run_line(tmp_path / "whole")
     disk, folder = FullDisk(monkeypatch, after=5), tmp_path / "full"
     folder.mkdir()
@@ -72,9 +70,7 @@ def test_a_run_waits_for_room_and_goes_on_by_itself(
     torch.testing.assert_close(state, expected, rtol=0, atol=0)
 
 
-def test_a_run_that_waits_for_room_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_waits_for_room_can_be_stopped(tmp_path, monkeypatch):
     FullDisk(monkeypatch, after=5)
 
     def stop() -> None:
@@ -94,7 +90,7 @@ def test_a_run_that_waits_for_room_can_be_stopped(
         RunReporter().written(refuse)
 
 
-def test_a_full_disk_of_the_models_is_named_and_what_is_saved_of_parts(tmp_path: Path) -> None:
+def test_a_full_disk_of_the_models_is_named_and_what_is_saved_of_parts(tmp_path):
     part = tmp_path / "run" / "fold_1" / LAST
     part.parent.mkdir(parents=True)
     run_line(part.parent)
@@ -110,9 +106,7 @@ def test_a_full_disk_of_the_models_is_named_and_what_is_saved_of_parts(tmp_path:
     assert record["sentence"].startswith("The disk of your models is full. Make room: the run")
 
 
-def test_lines_that_found_no_room_are_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_found_no_room_are_written_later(tmp_path, monkeypatch):
     reporter = RunReporter(tmp_path)
     reporter.report({"step": 1})
     (tmp_path / LOG).rename(tmp_path / "aside")
@@ -128,9 +122,7 @@ def test_lines_that_found_no_room_are_written_later(
     assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
 
 
-def test_a_run_goes_on_when_nobody_listens_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_when_nobody_listens_any_more(tmp_path, monkeypatch):
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -143,7 +135,7 @@ def test_a_run_goes_on_when_nobody_listens_any_more(
     assert [r["step"] for r in read_log(tmp_path)[0]] == [0, 1, 2]
 
 
-def test_sleep_is_reported_and_not_counted(tmp_path: Path) -> None:
+def test_sleep_is_reported_and_not_counted(tmp_path):
     now = [0.0]
     clock = RunClock(lambda: now[0], lambda: 0.0)
     reporter = RunReporter(tmp_path, clock=clock)
@@ -159,9 +151,7 @@ def test_sleep_is_reported_and_not_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(None, [46.0, 90.0]), (60.0, [46.0, 42.0])])
-def test_time_left_knows_steps_validations_and_budget(
-    tmp_path: Path, seconds: float | None, left: list[float]
-) -> None:
+def test_time_left_knows_steps_validations_and_budget(tmp_path, seconds, left):
     """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
     now = [0.0]
     reporter = RunReporter(tmp_path, clock=RunClock(lambda: now[0], lambda: now[0]))
@@ -181,7 +171,7 @@ def test_time_left_knows_steps_validations_and_budget(
     assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
 
 
-def test_a_person_can_read_the_log(tmp_path: Path) -> None:
+def test_a_person_can_read_the_log(tmp_path):
     reporter = RunReporter(tmp_path)
     reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
@@ -200,7 +190,7 @@ def test_a_person_can_read_the_log(tmp_path: Path) -> None:
     assert all(text[:10].count("-") == 2 for text in lines)
 
 
-def test_records_that_tell_little_make_no_trouble() -> None:
+def test_records_that_tell_little_make_no_trouble():
     empty: list[dict[str, Any]] = [{k: {}} for k in ("data", "plan", "estimate", "best")]
     named = [{"event": "odd"}, {"overlay": "a.png"}, {"model": "a.safetensors"}, {"odd": "x"}]
     for record in (*empty, *named, {"step": 1}, {"step": 1, "validation": {}}):
@@ -208,6 +198,6 @@ def test_records_that_tell_little_make_no_trouble() -> None:
         assert not sentence or sentence.endswith(".")
 
 
-def test_times_are_said_as_people_do() -> None:
+def test_times_are_said_as_people_do():
     said = [duration(seconds) for seconds in (0.2, 40, 300, 12_000, 200_000)]
     assert said == ["1 second", "40 seconds", "5 minutes", "3 h 20 min", "2 days 7 h"]

@@ -44,7 +44,7 @@ def begin(folder: Path, *, trained: bool = True) -> dict[str, Any]:
     return full
 
 
-def test_the_recipe_holds_every_value(tmp_path: Path) -> None:
+def test_the_recipe_holds_every_value(tmp_path):
     full = begin(tmp_path)
     assert read_yaml(tmp_path / RECIPE) == full
     assert full["plan"] == {"patch_size": [16, 32, 32]}
@@ -54,7 +54,7 @@ def test_the_recipe_holds_every_value(tmp_path: Path) -> None:
     assert not [key for key in full if full[key] is None]
 
 
-def test_a_run_goes_on_by_either_recipe(tmp_path: Path) -> None:
+def test_a_run_goes_on_by_either_recipe(tmp_path):
     full = begin(tmp_path)
     for recipe in (given(), read_yaml(tmp_path / RECIPE)):
         assert recipe_to_follow(tmp_path, recipe, source="mine.yaml") == full
@@ -64,7 +64,7 @@ def test_a_run_goes_on_by_either_recipe(tmp_path: Path) -> None:
         assert recipe_to_follow(tmp_path, recipe, source="mine.yaml") == smaller
 
 
-def test_harmless_changes_are_taken(tmp_path: Path) -> None:
+def test_harmless_changes_are_taken(tmp_path):
     full = begin(tmp_path)
     changed = given(schedule={"steps": 500, "seconds": 60.0}, workers=4, card={"licence": "none"})
     followed = recipe_to_follow(tmp_path, changed, source="mine.yaml")
@@ -84,9 +84,7 @@ def test_harmless_changes_are_taken(tmp_path: Path) -> None:
         ({"name": "spleen"}, 'name was "liver", is "spleen"'),
     ],
 )
-def test_another_recipe_is_refused_with_what_changed(
-    tmp_path: Path, changes: dict[str, Any], difference: str
-) -> None:
+def test_another_recipe_is_refused_with_what_changed(tmp_path, changes, difference):
     begin(tmp_path)
     before = (tmp_path / RECIPE).read_bytes()
     with pytest.raises(CheckpointError) as caught:
@@ -95,7 +93,7 @@ def test_another_recipe_is_refused_with_what_changed(
     assert (tmp_path / RECIPE).read_bytes() == before
 
 
-def test_the_kept_recipe_cannot_be_edited_under_a_run(tmp_path: Path) -> None:
+def test_the_kept_recipe_cannot_be_edited_under_a_run(tmp_path):
     full = begin(tmp_path)
     edited = {**full, "plan": {"patch_size": [32, 32, 32]}}
     (tmp_path / RECIPE).write_text(yaml.safe_dump(edited))
@@ -103,13 +101,13 @@ def test_the_kept_recipe_cannot_be_edited_under_a_run(tmp_path: Path) -> None:
         recipe_to_follow(tmp_path, read_yaml(tmp_path / RECIPE), source=RECIPE)
 
 
-def test_a_start_that_trained_nothing_binds_nobody(tmp_path: Path) -> None:
+def test_a_start_that_trained_nothing_binds_nobody(tmp_path):
     begin(tmp_path, trained=False)
     changed = given(name="spleen")
     assert recipe_to_follow(tmp_path, changed, source="mine.yaml") == changed
 
 
-def test_lists_are_values_order_of_keys_is_none_and_what_is_new_is_the_usual() -> None:
+def test_lists_are_values_order_of_keys_is_none_and_what_is_new_is_the_usual():
     assert differences({"a": [1, 2], "b": {"c": 1}}, {"b": {"c": 1}, "a": [1, 2]}) == []
     assert differences({"a": [1, 2]}, {"a": [2, 1]}) == ["a was [1, 2], is [2, 1]"]
     older = {"schedule": {"steps": 5}}  # of a version that knew no clock
@@ -118,7 +116,7 @@ def test_lists_are_values_order_of_keys_is_none_and_what_is_new_is_the_usual() -
     assert "schedule.clock" in changed
 
 
-def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path: Path) -> None:
+def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path):
     (tmp_path / "begin.safetensors").touch()
     cases = [{"image": ["a_0.nii", "a_1.nii"], "label": "/b/a.nii"}, {"image": "b", "label": "c#d"}]
     recipe = {"initial": "begin.safetensors", "data": {"folder": "set", "images": "x/{case}.*"}}

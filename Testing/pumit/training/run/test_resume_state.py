@@ -25,7 +25,7 @@ STATE = {"weight": torch.ones(40, 40)}
 SAVED = Saved(STATE, STATE, {"weight": {"step": torch.tensor(3.0)}}, Position(7, 12.5, 2, 0.75, 4))
 
 
-def test_what_is_saved_is_read(tmp_path: Path) -> None:
+def test_what_is_saved_is_read(tmp_path):
     path = tmp_path / "new" / "last.safetensors"
     assert read_run(path, Schedule()) is None
     save_run(path, SAVED, Schedule())
@@ -37,9 +37,7 @@ def test_what_is_saved_is_read(tmp_path: Path) -> None:
     assert again.optimizer["weight"]["step"] == 3
 
 
-def test_a_full_disk_leaves_the_save_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_save_before(tmp_path, monkeypatch):
     path = tmp_path / "last.safetensors"
     save_run(path, SAVED, Schedule())
     before = path.read_bytes()
@@ -85,7 +83,7 @@ for write in (
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of the size of a file are POSIX's")
 @pytest.mark.slow
-def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
+def test_the_systems_own_refusal_is_one_line(tmp_path):
     """What safetensors reports is no OSError; here the system allows no larger file."""
     path = tmp_path / "last.safetensors"
     command = [sys.executable, "-c", LIMITED, str(path)]
@@ -97,7 +95,7 @@ def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_time_before_a_stop_counts(tmp_path: Path) -> None:
+def test_time_before_a_stop_counts(tmp_path):
     path = tmp_path / "last.safetensors"
     run(tmp_path, SCHEDULE.changed(seconds=0.0))
     saved = read_run(path, SCHEDULE)
@@ -127,7 +125,7 @@ def old_save(folder: Path, network: nn.Module, step: int) -> None:
     save_file(tensors, str(folder / "last.safetensors"), metadata=metadata)
 
 
-def test_runs_of_older_versions_go_on(tmp_path: Path) -> None:
+def test_runs_of_older_versions_go_on(tmp_path):
     task = LineTask()
     old_save(tmp_path, task.network, 4)
     records, _ = run(tmp_path, task=task)
@@ -138,7 +136,7 @@ def test_runs_of_older_versions_go_on(tmp_path: Path) -> None:
     assert saved.optimizer.keys() == dict(task.network.named_parameters()).keys()
 
 
-def test_a_run_with_another_optimizer_is_refused(tmp_path: Path) -> None:
+def test_a_run_with_another_optimizer_is_refused(tmp_path):
     run(tmp_path)
     with pytest.raises(CheckpointError, match="optimizer muon, not sgd"):
         run(tmp_path, SCHEDULE.changed(optimizer="sgd", steps=99))
@@ -158,7 +156,7 @@ class WideTask(LineTask):
 @pytest.mark.parametrize(
     ("optimizer", "momentum"), [("muon", 0.9), ("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.9)]
 )
-def test_every_optimizer_goes_on_exactly(tmp_path: Path, optimizer: str, momentum: float) -> None:
+def test_every_optimizer_goes_on_exactly(tmp_path, optimizer, momentum):
     schedule = SCHEDULE.changed(
         optimizer=optimizer, momentum=momentum, learning_rate=0.01, accumulate=2
     )

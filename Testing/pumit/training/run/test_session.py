@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from pumit.runs import (
     CONTROL,
     LOCK,
     STATUS,
-    ControlCommand,
     RunStatus,
     read_log,
     send_command,
@@ -50,9 +48,7 @@ def events(folder: Path) -> list[str]:
 
 
 @forks
-def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
-    tmp_path: Path, expected: dict[str, Tensor]
-) -> None:
+def test_a_run_killed_again_and_again_ends_as_one_that_was_not(tmp_path, expected):
     chance, reached = random.Random(3), 0
     for _ in range(4):
         before = len(read_log(tmp_path)[0])
@@ -81,9 +77,7 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
 
 @forks
 @pytest.mark.parametrize("which", [1, 9])
-def test_a_run_killed_while_it_saves_keeps_the_save_before(
-    tmp_path: Path, which: int, expected: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_while_it_saves_keeps_the_save_before(tmp_path, which, expected, monkeypatch):
     calls = 0
 
     def write_half(path: Path, *content: Any) -> None:
@@ -105,7 +99,7 @@ def test_a_run_killed_while_it_saves_keeps_the_save_before(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_killed_writers_left_goes_and_other_hidden_files_stay(tmp_path: Path) -> None:
+def test_what_killed_writers_left_goes_and_other_hidden_files_stay(tmp_path):
     halves = [".0123456789ab-last.safetensors", ".tmpvvfiO0"]
     others = [".gitignore", ".tmp", ".tmpfiles", ".tmpvvfiO0.txt"]
     for name in halves + others:
@@ -115,9 +109,7 @@ def test_what_killed_writers_left_goes_and_other_hidden_files_stay(tmp_path: Pat
 
 
 @forks
-def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
-    tmp_path: Path, expected: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(tmp_path, expected, monkeypatch):
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.1)
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
@@ -139,9 +131,7 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
 
 
 @pytest.mark.parametrize("later", ["resume", "stop", "finish"])
-def test_a_command_sent_while_a_pause_is_being_saved_counts(
-    tmp_path: Path, later: ControlCommand
-) -> None:
+def test_a_command_sent_while_a_pause_is_being_saved_counts(tmp_path, later):
     with run_session(tmp_path, since=0.0) as reporter:
         send_command(tmp_path, "pause")
         assert reporter.requested == "pause"
@@ -152,9 +142,7 @@ def test_a_command_sent_while_a_pause_is_being_saved_counts(
 
 @forks
 @pytest.mark.parametrize("how", ["file", "SIGINT", "SIGTERM"])
-def test_a_stopped_run_is_saved_and_goes_on_later(
-    tmp_path: Path, how: str, expected: dict[str, Tensor]
-) -> None:
+def test_a_stopped_run_is_saved_and_goes_on_later(tmp_path, how, expected):
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
     if how == "file":
@@ -174,9 +162,7 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
 
 @forks
 @pytest.mark.parametrize("state", ["training", "paused"])
-def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(
-    tmp_path: Path, state: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(tmp_path, state, capfd):
     folder = tmp_path / "run"
     folder.mkdir()
     seldom = SCHEDULE.changed(checkpoint_seconds=60.0)
@@ -193,9 +179,7 @@ def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(
     assert "folder of the run was deleted or moved" in capfd.readouterr().err
 
 
-def test_a_stop_within_a_validation_has_it_done_again(
-    tmp_path: Path, expected: dict[str, Tensor]
-) -> None:
+def test_a_stop_within_a_validation_has_it_done_again(tmp_path, expected):
     with pytest.raises(RunStopped), run_session(tmp_path, since=0.0) as reporter:
         train_line(
             tmp_path,
@@ -209,9 +193,7 @@ def test_a_stop_within_a_validation_has_it_done_again(
     assert found == [8, 16, 24]
 
 
-def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(
-    tmp_path: Path,
-) -> None:
+def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(tmp_path):
     send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
         assert reporter.requested is None
@@ -227,7 +209,7 @@ def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(
         assert events(tmp_path) == []
 
 
-def test_a_failed_run_says_why(tmp_path: Path) -> None:
+def test_a_failed_run_says_why(tmp_path):
     with pytest.raises(PumitError), run_session(tmp_path, since=0.0):
         raise PumitError("Case 7 is empty.")
     assert (status_of(tmp_path).state, status_of(tmp_path).sentence) == (
@@ -242,7 +224,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert "Case 7 is empty." in (tmp_path / "log.txt").read_text()
 
 
-def test_a_folder_that_was_made_in_vain_goes_again(tmp_path: Path) -> None:
+def test_a_folder_that_was_made_in_vain_goes_again(tmp_path):
     with pytest.raises(PumitError), run_session(tmp_path / "runs" / "a", since=0.0):
         raise PumitError("No such data.")
     assert list(tmp_path.iterdir()) == []
@@ -268,9 +250,7 @@ def _interrupt(reporter: RunReporter) -> None:
 @pytest.mark.parametrize(
     ("end", "error"), [(_refuse, PumitError), (_stop, RunStopped), (_interrupt, KeyboardInterrupt)]
 )
-def test_a_finished_run_stays_so_if_a_later_command_does_not_train(
-    tmp_path: Path, end: Callable[[RunReporter], None], error: type[BaseException]
-) -> None:
+def test_a_finished_run_stays_so_if_a_later_command_does_not_train(tmp_path, end, error):
     run_line(tmp_path)
     before = status_of(tmp_path)
 
@@ -289,9 +269,7 @@ def test_a_finished_run_stays_so_if_a_later_command_does_not_train(
 
 
 @forks
-def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(
-    tmp_path: Path,
-) -> None:
+def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(tmp_path):
     run_line(tmp_path)
 
     def prepare() -> None:
@@ -309,7 +287,7 @@ def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(
     assert status_of(tmp_path).state == "finished"
 
 
-def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path: Path) -> None:
+def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path):
     run_line(tmp_path)
     further = SCHEDULE.changed(steps=STEPS + 9, log_every=100)
 
@@ -324,13 +302,13 @@ def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path: 
     assert status.sentence == f"Stopped. Step {STEPS + 1} is saved."
 
 
-def test_what_an_earlier_version_and_an_ended_run_left_bars_nobody(tmp_path: Path) -> None:
+def test_what_an_earlier_version_and_an_ended_run_left_bars_nobody(tmp_path):
     (tmp_path / LOCK).write_text(json.dumps({"pid": 1, "host": "here", "mark": "1 boot 7"}))
     write_status(tmp_path, RunStatus("finished", pid=1, host="elsewhere"))
     lock_run(tmp_path).release()
 
 
-def test_a_process_elsewhere_lives_as_long_as_it_writes(tmp_path: Path) -> None:
+def test_a_process_elsewhere_lives_as_long_as_it_writes(tmp_path):
     write_status(tmp_path, RunStatus("training", pid=7, host="elsewhere"))
     with pytest.raises(TrainingError, match="Process 7 on elsewhere"):
         lock_run(tmp_path)
@@ -339,6 +317,6 @@ def test_a_process_elsewhere_lives_as_long_as_it_writes(tmp_path: Path) -> None:
     lock_run(tmp_path).release()
 
 
-def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_said(tmp_path):
     with pytest.raises(ExportError, match="cannot be written"):
         lock_run(tmp_path / "missing")

@@ -48,7 +48,7 @@ def colored(image: npt.NDArray[np.uint8], channel: int) -> int:
 
 
 @pytest.mark.parametrize("shape", [(4, 20, 40), (1, 20, 40), (3, 1, 20, 40)])
-def test_pictures_keep_proportions(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_pictures_keep_proportions(tmp_path, shape):
     volume = Volume(np.zeros(shape, np.float32), (5.0, 1.0, 0.5))
     grid = (shape[-3], 20, 40)
     mask = box(grid, slice(grid[0] // 4, 3), slice(5, 15), slice(10, 30))
@@ -57,7 +57,7 @@ def test_pictures_keep_proportions(tmp_path: Path, shape: tuple[int, ...]) -> No
     assert colored(image, 0) > 100
 
 
-def test_answers_are_whole_lines_and_truth_is_dashed(tmp_path: Path) -> None:
+def test_answers_are_whole_lines_and_truth_is_dashed(tmp_path):
     shape = (4, 40, 40)
     volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
     left = box(shape, slice(1, 3), slice(10, 30), slice(2, 18))
@@ -75,9 +75,7 @@ def case(name: str, *, labelled: bool) -> LabelledVolume:
     return LabelledVolume(name, Volume(np.zeros((4, 16, 16), np.float32), (1.0, 1.0, 1.0)), labels)
 
 
-def test_always_the_same_case_is_shown_once_a_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_always_the_same_case_is_shown_once_a_step(tmp_path, monkeypatch):
     reporter = RunReporter(tmp_path)
     draw = OverlayPictures(reporter, tmp_path, [ClassValue(1, ClassLabel("ball"))])
     cases = [case("empty", labelled=False), case("b", labelled=True), case("c", labelled=True)]

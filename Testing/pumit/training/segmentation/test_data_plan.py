@@ -49,12 +49,12 @@ def plan(*cases: CaseFacts, names: tuple[str, ...] = (), **given: Any) -> DataPl
     )
 
 
-def test_spacing_is_the_median_of_each_axis() -> None:
+def test_spacing_is_the_median_of_each_axis():
     cases = [facts((s, 0.7, p)) for s, p in ((1.0, 0.5), (1.5, 0.7), (2.0, 0.9))]
     assert target_spacing(cases) == (1.5, 0.7, 0.7)
 
 
-def test_thick_slices_are_brought_to_the_finest_tenth() -> None:
+def test_thick_slices_are_brought_to_the_finest_tenth():
     depths = np.linspace(4.0, 9.0, 11)
     cases = [facts((float(d), 0.8, 0.8), (20, 300, 300)) for d in depths]
     assert target_spacing(cases) == pytest.approx((4.5, 0.8, 0.8))
@@ -64,7 +64,7 @@ def test_thick_slices_are_brought_to_the_finest_tenth() -> None:
 
 @pytest.mark.parametrize("median", [(35, 51, 35), (150, 450, 450), (9, 40, 33), (1, 512, 512)])
 @pytest.mark.parametrize("most", [1 << 17, 1 << 22])
-def test_patch_fits_network_case_and_budget(median: tuple[int, int, int], most: int) -> None:
+def test_patch_fits_network_case_and_budget(median, most):
     patch = patch_for(median, DIVISOR, most)
     assert all(n % step == 0 for n, step in zip(patch, DIVISOR, strict=True))
     assert math.prod(patch) <= most
@@ -73,7 +73,7 @@ def test_patch_fits_network_case_and_budget(median: tuple[int, int, int], most: 
     assert math.prod(patch) >= 2 * math.prod(DIVISOR)
 
 
-def test_patch_keeps_the_proportions_of_the_case() -> None:
+def test_patch_keeps_the_proportions_of_the_case():
     patch = np.array(patch_for((150, 450, 450), DIVISOR, 48 * 192 * 192))
     covered = patch / (150, 450, 450)
     assert covered.max() < 1.25 * covered.min()
@@ -81,7 +81,7 @@ def test_patch_keeps_the_proportions_of_the_case() -> None:
     assert patch_for((5, 20, 20), DIVISOR, 1 << 17) == (16, 32, 32)
 
 
-def test_ct_is_scaled_by_its_labelled_voxels() -> None:
+def test_ct_is_scaled_by_its_labelled_voxels():
     made = plan(facts())
     assert made.intensity["method"] == "range"
     low, high = made.intensity["source"]
@@ -93,13 +93,13 @@ def test_ct_is_scaled_by_its_labelled_voxels() -> None:
     assert scaled.std() == pytest.approx(1)
 
 
-def test_mr_is_scaled_scan_by_scan() -> None:
+def test_mr_is_scaled_scan_by_scan():
     assert plan(facts(lowest=0.0)).intensity["method"] == "zscore"
     assert plan(facts(), names=("T1",)).intensity["method"] == "zscore"
     assert plan(facts(lowest=0.0), names=("CT",)).intensity["method"] == "range"
 
 
-def test_each_channel_has_its_own_rule_where_they_differ() -> None:
+def test_each_channel_has_its_own_rule_where_they_differ():
     values = np.stack([np.arange(-50.0, 150.0), np.arange(0.0, 20.0, 0.1)]).astype(np.float32)
     case = replace(facts(), channels=2, foreground=values, lowest=(-1024.0, 0.0))
     made = plan_for(
@@ -123,14 +123,14 @@ def test_each_channel_has_its_own_rule_where_they_differ() -> None:
         )
 
 
-def test_batch_uses_what_the_patch_leaves_but_not_more_than_the_data() -> None:
+def test_batch_uses_what_the_patch_leaves_but_not_more_than_the_data():
     small = plan(facts(), patch_size=[8, 64, 64])
     assert small.batch_size == CPU_STEP_VOXELS // (8 * 64 * 64)
     few = plan(facts(shape=(16, 64, 64)), patch_size=[8, 64, 64])
     assert few.batch_size == 2
 
 
-def test_given_values_come_first() -> None:
+def test_given_values_come_first():
     given: dict[str, Any] = {
         "spacing_mm": [2, 1, 1],
         "patch_size": [16, 64, 32],
@@ -160,6 +160,6 @@ def test_given_values_come_first() -> None:
         ({"batch_size": 0}, "batch_size"),
     ],
 )
-def test_unusable_values_are_named(given: dict[str, Any], message: str) -> None:
+def test_unusable_values_are_named(given, message):
     with pytest.raises(PumitError, match=message):
         plan(facts(), **given)

@@ -47,9 +47,7 @@ def moved(module: nn.Module, by: float = 1.0) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(tmp_path, name):
     state = moved(network(name, num_classes=3))
     path = saved(tmp_path, name, state)
     same = network(name, num_classes=3)
@@ -65,7 +63,7 @@ def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
         torch.testing.assert_close(other.state_dict()[kernel].sum(1), state[kernel].sum(1))
 
 
-def test_nnformer_of_another_patch_gives_its_relative_positions(tmp_path: Path) -> None:
+def test_nnformer_of_another_patch_gives_its_relative_positions(tmp_path):
     """Volumes of the global stages follow from the patch: offsets that both have are kept."""
     small = [[4, 4, 4], [4, 4, 4], [3, 3, 4], [2, 2, 2]]
     large = [[4, 4, 4], [4, 4, 4], [4, 5, 4], [1, 2, 3]]
@@ -97,9 +95,7 @@ def test_nnformer_of_another_patch_gives_its_relative_positions(tmp_path: Path) 
         ("basic_unet", {"spatial_dims": 2}, "4 x 4 x 3 x 3 x 3 there, 4 x 4 x 3 x 3 here"),
     ],
 )
-def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
-    tmp_path: Path, name: str, sizes: dict[str, Any], tensor: str
-) -> None:
+def test_weights_of_another_size_are_refused_with_tensor_and_sizes(tmp_path, name, sizes, tensor):
     path = saved(tmp_path, name, network(name).state_dict())
     with pytest.raises(CheckpointError, match="other widths") as error:
         load_initial_weights(network(name, **sizes), path)
@@ -116,9 +112,7 @@ def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
         ("swin_unetr_small", "swin_ssl_small", "swinViT.", "network.swinViT."),
     ],
 )
-def test_a_pre_trained_encoder_begins_its_network(
-    tmp_path: Path, name: str, source: str, theirs: str, ours: str
-) -> None:
+def test_a_pre_trained_encoder_begins_its_network(tmp_path, name, source, theirs, ours):
     apart = "encoder.skips.0."  # MambaMIM does not read HyMamba's finest map
     trained = {
         k: v
@@ -139,7 +133,7 @@ def test_a_pre_trained_encoder_begins_its_network(
     torch.testing.assert_close(two.state_dict()[kernel].sum(1), trained[kernel].sum(1))
 
 
-def test_patches_of_fewer_slices_read_the_sum(tmp_path: Path) -> None:
+def test_patches_of_fewer_slices_read_the_sum(tmp_path):
     name = "unetr_mamba_small"
     trained = moved(network(name))
     path = saved(tmp_path, "mamba_mim_unetr", trained)
@@ -150,7 +144,7 @@ def test_patches_of_fewer_slices_read_the_sum(tmp_path: Path) -> None:
     torch.testing.assert_close(flat.state_dict()[kernel], theirs)
 
 
-def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path):
     wide = network("hymamba_small", widths=[6, 6, 6, 12]).state_dict()
     path = saved(tmp_path, "mamba_mim_small", wide)
     with pytest.raises(CheckpointError, match=r"other sizes .*there, .* here"):
@@ -168,9 +162,7 @@ def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path
         ("pumit_segmentation_small", "fixed_patch", [8, 16, 16], (16, 16, 16)),
     ],
 )
-def test_sizes_that_were_fitted_to_other_slices_are_named(
-    tmp_path: Path, name: str, key: str, there: Any, here: Any
-) -> None:
+def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path, name, key, there, here):
     path = saved(tmp_path, name, network(name, **{key: there}).state_dict(), **{key: there})
     sizes = {key: here, "num_classes": 2}
     with pytest.raises(CheckpointError, match=rf"the same, there {key}: \[") as error:
@@ -178,7 +170,7 @@ def test_sizes_that_were_fitted_to_other_slices_are_named(
     assert str(there[0]) in str(error.value)
 
 
-def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> None:
+def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path):
     name = "swin_unetr_small"
     path = saved(tmp_path, name, network(name).state_dict(), merging="before_2025")
     assert sizes_of_initial(name, {}, path) == {"merging": "before_2025"}
@@ -188,7 +180,7 @@ def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> Non
         load_initial_weights(network(name), path, sizes=given)
 
 
-def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path: Path) -> None:
+def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path):
     source = network("swin_unetr_small")
     path = tmp_path / "public.pt"
     state = {k.removeprefix("network."): v for k, v in moved(source).items()}
@@ -201,7 +193,7 @@ def test_a_public_file_begins_no_network_but_swin_unetr(tmp_path: Path) -> None:
     assert torch.equal(begun.state_dict()[name], moved(source)[name])
 
 
-def test_the_encoder_sees_a_field_as_it_does_for_clicks() -> None:
+def test_the_encoder_sees_a_field_as_it_does_for_clicks():
     assert (segmentation.BINS, segmentation.CLIP) == (fields.BINS, fields.CLIP)
     torch.manual_seed(0)
     x = torch.randn(2, 1, 6, 20, 24) ** 3
@@ -213,9 +205,7 @@ def test_the_encoder_sees_a_field_as_it_does_for_clicks() -> None:
 
 @pytest.mark.parametrize(("da0", "size"), [(0, (16, 24, 16)), (2, (5, 17, 24)), (5, (1, 16, 16))])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_gradients_reach_all_at_any_degree(
-    da0: int, size: tuple[int, int, int], channels: int
-) -> None:
+def test_gradients_reach_all_at_any_degree(da0, size, channels):
     network = build_network(
         "pumit_encoder_small", **TINY["pumit_encoder_small"], da0=da0, in_channels=channels,
         num_classes=3,
@@ -228,7 +218,7 @@ def test_gradients_reach_all_at_any_degree(
     assert not missing
 
 
-def test_default_gives_its_encoder() -> None:
+def test_default_gives_its_encoder():
     network = build_network("pumit_encoder_small", num_classes=4)
     assert isinstance(network, EncodedSegmentation)
     assert sizes_of_initial("pumit_encoder_small", {}, "default") == {}
@@ -239,9 +229,7 @@ def test_default_gives_its_encoder() -> None:
 
 
 @pytest.mark.parametrize("depth", [4, 16])
-def test_it_begins_the_small_segmentation_network_and_classifier(
-    depth: int, tmp_path: Path
-) -> None:
+def test_it_begins_the_small_segmentation_network_and_classifier(depth, tmp_path):
     name = "pumit_vit_small_mim"
     state = build_network(name).state_dict()
     file = tmp_path / "vit.safetensors"
@@ -263,7 +251,7 @@ def test_it_begins_the_small_segmentation_network_and_classifier(
         load_initial_encoder(smaller.vit, str(file))
 
 
-def test_weights_of_clicks_are_answered_with_the_network_that_takes_them() -> None:
+def test_weights_of_clicks_are_answered_with_the_network_that_takes_them():
     vit = build_network("pumit_segmentation_small", num_classes=2).vit
     with pytest.raises(CheckpointError, match="pumit_encoder_small, which can begin with it"):
         load_initial_encoder(vit, "default")

@@ -33,9 +33,7 @@ NAME = "pumit_segmentation_small"
         ("hymamba_small", {"poolings": 2}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_in_one_line(
-    name: str, sizes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_trained_is_refused_in_one_line(name, sizes, message):
     with pytest.raises(PumitError, match=message) as error:
         patch_divisor(name, sizes)
     assert "\n" not in str(error.value)
@@ -55,13 +53,11 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
         ((1.0, 1.0, 1.0), ("x",), 16),  # is refused later, by its name
     ],
 )
-def test_tokens_are_as_deep_as_they_are_wide(
-    spacing: tuple[float, float, float], patch: tuple[Any, ...], depth: int
-) -> None:
+def test_tokens_are_as_deep_as_they_are_wide(spacing, patch, depth):
     assert fitted_sizes(NAME, {}, spacing, patch=patch)["fixed_patch"] == [depth, 16, 16]
 
 
-def test_small_steps_have_flatter_tokens() -> None:
+def test_small_steps_have_flatter_tokens():
     spacing = (1.0, 1.0, 1.0)
     depths = [
         fitted_sizes(NAME, {}, spacing, most_voxels=n)["fixed_patch"][0]
@@ -72,7 +68,7 @@ def test_small_steps_have_flatter_tokens() -> None:
         assert fitted_sizes(NAME, {}, spacing, depth=slices) == {"fixed_patch": [depth, 16, 16]}
 
 
-def test_planned_patches_have_two_tokens_along_each_axis() -> None:
+def test_planned_patches_have_two_tokens_along_each_axis():
     three = {"pyramid_widths": [8, 8, 8], "taps": [1, 2, 3], "fixed_patch": [8, 16, 16]}
     assert patch_divisor(NAME, three) == (8, 16, 16)
     assert patch_step(NAME, three) == patch_step(NAME, {"fixed_patch": [8, 16, 16]}) == (16, 32, 32)
@@ -85,7 +81,7 @@ EVEN = (1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("name", [n for n in trainable_names() if not n.startswith("pumit")])
-def test_strides_are_known_without_building(name: str) -> None:
+def test_strides_are_known_without_building(name):
     for depth, spacing in ((64, EVEN), (12, (5.0, 1.0, 1.0)), (1, EVEN)):
         sizes = fitted_sizes(name, {}, spacing, depth=depth)
         with torch.device("meta"):
@@ -93,7 +89,7 @@ def test_strides_are_known_without_building(name: str) -> None:
         assert network.stride == patch_divisor(name, sizes), (name, depth)
 
 
-def test_every_family_has_a_small_network() -> None:
+def test_every_family_has_a_small_network():
     small = {RECIPES[n].class_name for n in trainable_names() if n.endswith("_small")}
     assert small | {"PlainUnet"} == set(FAMILIES)
     assert set(PUBLISHED_RATE_SHARE) < set(FAMILIES)
@@ -118,7 +114,7 @@ def test_every_family_has_a_small_network() -> None:
     ],
     ids=str,
 )
-def test_depth_is_halved_last_and_no_deeper_than_the_data(field: SeenField, halvings: int) -> None:
+def test_depth_is_halved_last_and_no_deeper_than_the_data(field, halvings):
     assert depth_halvings((1, 16, 16), field) == halvings
 
 
@@ -133,14 +129,14 @@ THICK: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "sizes"), THICK)
-def test_thick_slices_are_halved_less(name: str, sizes: dict[str, Any]) -> None:
+def test_thick_slices_are_halved_less(name, sizes):
     assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == sizes
     if name == "pumit_encoder_small":  # and so are few slices
         assert fitted_sizes(name, {}, EVEN, depth=3) == sizes
 
 
 @pytest.mark.parametrize("name", [name for name, _ in THICK])
-def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
+def test_a_single_slice_is_not_halved_in_depth(name):
     sizes = fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1)
     if name == "pumit_encoder_small":
         assert sizes == {"da0": 5}
@@ -184,9 +180,7 @@ def attended(name: str, patch: tuple[int, int, int], **given: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", NNFORMERS)
 @pytest.mark.parametrize("patch", [(32, 64, 64), (64, 160, 160), (1, 256, 256)], ids=str)
-def test_six_layers_of_nnformer_are_global_whatever_the_patch(
-    name: str, patch: tuple[int, int, int]
-) -> None:
+def test_six_layers_of_nnformer_are_global_whatever_the_patch(name, patch):
     found = attended(name, patch)
     stages = [found[i : i + 2] for i in range(0, 14, 2)]
     assert stages[2:5] == [["global"] * 2] * 3
@@ -195,7 +189,7 @@ def test_six_layers_of_nnformer_are_global_whatever_the_patch(
         assert stages[0] == ["local", "shifted"]
 
 
-def test_published_nnformers_have_six_global_layers_at_their_crops() -> None:
+def test_published_nnformers_have_six_global_layers_at_their_crops():
     for name, patch in (
         ("nnformer_synapse", (64, 128, 128)),
         ("nnformer_tumor", (128, 128, 128)),
@@ -205,7 +199,7 @@ def test_published_nnformers_have_six_global_layers_at_their_crops() -> None:
         assert attended(name, patch, **own).count("global") == 6, name
 
 
-def test_models_of_earlier_versions_are_built_as_they_were() -> None:
+def test_models_of_earlier_versions_are_built_as_they_were():
     earlier = ModelHeader.of({"network": "nnformer_acdc", "sizes": {"dim": 16}})
     assert earlier.sizes == {"dim": 16, "rounds_down": False}
     now = network_sizes("nnformer_acdc", {}, patch=(14, 160, 160), channels=1, classes=4)
@@ -213,7 +207,7 @@ def test_models_of_earlier_versions_are_built_as_they_were() -> None:
     assert ModelHeader.of({"network": "nnformer_acdc", "sizes": now}).sizes == now
 
 
-def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
+def test_published_networks_keep_their_sizes_where_these_have_room():
     acdc = {"depth": 10, "patch": (14, 160, 160)}
     assert fitted_sizes("nnformer_acdc", {}, (6.35, 1.52, 1.52), **acdc) == {}
     assert fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=90) == {}
@@ -230,18 +224,18 @@ def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
         ("pumit_segmentation_btcv", {}),
     ],
 )
-def test_sizes_of_a_recipe_always_win(name: str, given: dict[str, Any]) -> None:
+def test_sizes_of_a_recipe_always_win(name, given):
     assert fitted_sizes(name, given, EVEN, depth=64) == given
 
 
 @pytest.mark.parametrize(("key", "value"), [("in_channels", 4), ("num_classes", 1)])
-def test_counts_that_the_data_contradict_are_refused(key: str, value: int) -> None:
+def test_counts_that_the_data_contradict_are_refused(key, value):
     given = {key: value}
     with pytest.raises(PumitError, match=f"network_sizes.{key} is {value}, but the data call for"):
         network_sizes("basic_unet", given, patch=(32, 32, 32), channels=1, classes=3)
 
 
-def test_a_plan_gives_each_family_its_rate() -> None:
+def test_a_plan_gives_each_family_its_rate():
     quick = preset_for("quick", "cpu")
     for name in FAMILIES:
         assert with_rate_of(quick, name, is_small=True).learning_rate == 4e-3

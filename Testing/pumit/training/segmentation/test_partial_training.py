@@ -47,7 +47,7 @@ def source(case: PreparedCase, settings: AugmentationSettings, share: float) -> 
     )
 
 
-def test_resampling_keeps_what_is_unknown() -> None:
+def test_resampling_keeps_what_is_unknown():
     case = prepare(in_part(), PLAN, CLASSES)
     assert case.labels.shape == (28, 30, 28)
     assert set(np.unique(case.labels)) == {0, 1, 2, UNKNOWN}
@@ -59,7 +59,7 @@ def test_resampling_keeps_what_is_unknown() -> None:
     assert (case.labels[tuple(case.known.T)] != UNKNOWN).all()
 
 
-def test_patches_are_cut_where_something_is_known_and_augmentation_keeps_it() -> None:
+def test_patches_are_cut_where_something_is_known_and_augmentation_keeps_it():
     read = in_part(drawn=(True, False))
     labels = read.labels.copy()
     labels[:, :14] = UNKNOWN  # a patch that is drawn at random mostly knows nothing
@@ -76,7 +76,7 @@ def test_patches_are_cut_where_something_is_known_and_augmentation_keeps_it() ->
             assert batch.drawn.tolist() == [[True, False]] * 4
 
 
-def test_cases_on_disk_know_what_was_drawn(tmp_path: Path) -> None:
+def test_cases_on_disk_know_what_was_drawn(tmp_path):
     keys: dict[str, Any] = {"folder": str(write_pairs(tmp_path / "set", 2))}
     keys |= {"classes": {"ball": 1, "box": 2}, "drawn": {"case_1": ["ball"]}}
     found = find_labelled_set(LabelledData(**keys), Path)
@@ -107,7 +107,7 @@ def validated(tmp_path: Path, labels: np.ndarray, **said: Any) -> SegmentationVa
     return SegmentationValidation(network, PLAN, [case], CLASSES, overlap=0.0)
 
 
-def test_validation_counts_known_voxels_and_drawn_classes(tmp_path: Path) -> None:
+def test_validation_counts_known_voxels_and_drawn_classes(tmp_path):
     labels = ball_and_box(0)[1]
     state = {"x": torch.zeros(1)}
     whole = validated(tmp_path, labels)(state)
@@ -124,7 +124,7 @@ def test_validation_counts_known_voxels_and_drawn_classes(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
-def test_a_network_learns_from_nnunets_sparse_slices(tmp_path: Path) -> None:
+def test_a_network_learns_from_nnunets_sparse_slices(tmp_path):
     for number in range(5):
         image, labels = ball_and_box(number)
         labels[np.arange(14) % 3 != 1] = 3

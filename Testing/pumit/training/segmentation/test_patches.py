@@ -50,7 +50,7 @@ def draw(made: SegmentationSource, seed: int = 0) -> SegmentationBatch:
     return made.draw(0, torch.Generator().manual_seed(seed), torch.Generator())
 
 
-def test_batch_depends_on_the_generator_alone() -> None:
+def test_batch_depends_on_the_generator_alone():
     made = source(case("a"), case("b", 1), settings=AugmentationSettings(), flip_axes=(0, 1, 2))
     first, other = draw(made, 3), draw(made, 4)
     np.random.seed(1)
@@ -68,7 +68,7 @@ def test_batch_depends_on_the_generator_alone() -> None:
 
 @pytest.mark.parametrize("flips", [(), (0, 1, 2)])
 @pytest.mark.parametrize("moved", [0.0, 1.0])
-def test_labels_move_with_the_image(flips: tuple[int, ...], moved: float) -> None:
+def test_labels_move_with_the_image(flips, moved):
     changes = {"rotation": moved, "scaling": moved}
     settings = AugmentationSettings(**{**NONE.model_dump(), **changes})
     made = source(case("a"), settings=settings, flip_axes=flips, batch_size=24)
@@ -82,7 +82,7 @@ def test_labels_move_with_the_image(flips: tuple[int, ...], moved: float) -> Non
     assert (image[labels == 0] < 1).float().mean() > 0.95
 
 
-def test_balanced_patches_hold_each_class_alike() -> None:
+def test_balanced_patches_hold_each_class_alike():
     made = source(case("a", shape=(24, 60, 60)), balanced_share=1.0, batch_size=64, patch=(8, 8, 8))
     batch = draw(made)
     middles = batch.labels[:, 4, 4, 4]
@@ -96,14 +96,14 @@ def test_balanced_patches_hold_each_class_alike() -> None:
     assert (draw(nowhere).labels[:, 4, 4, 4] > 0).sum() < 16
 
 
-def test_small_case_is_surrounded_by_its_lowest_value() -> None:
+def test_small_case_is_surrounded_by_its_lowest_value():
     image, labels = ball_and_box(0, (6, 12, 40))
     small = PreparedCase("s", image[None], labels, {}, -77.0)  # cut anywhere
     batch = draw(source(small, patch=(16, 16, 16)))
     assert (batch.image == -77).flatten(1).sum(1).tolist() == [16**3 - 6 * 12 * 16] * 4
 
 
-def test_cut_copies_a_box_that_reaches_beyond() -> None:
+def test_cut_copies_a_box_that_reaches_beyond():
     array = np.arange(24.0).reshape(1, 2, 3, 4)
     out = cut(array, np.array([-1, 1, 2]), (3, 3, 3), 99.0)
     expected = np.full((1, 3, 3, 3), 99.0)
@@ -111,7 +111,7 @@ def test_cut_copies_a_box_that_reaches_beyond() -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_thick_slices_are_turned_within_themselves_alone() -> None:
+def test_thick_slices_are_turned_within_themselves_alone():
     settings = AugmentationSettings(**{**NONE.model_dump(), "rotation": 1.0, "scaling": 1.0})
     flat = Augmentation(settings, PATCH, (5.0, 1.0, 1.0), ())
     rng = np.random.RandomState(0)
@@ -132,7 +132,7 @@ def test_thick_slices_are_turned_within_themselves_alone() -> None:
         (["lung", "bright spot", "cerebral"], (0, 1, 2)),
     ],
 )
-def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...]) -> None:
+def test_sided_classes_are_not_mirrored(classes, axes):
     assert flip_axes(AugmentationSettings(), classes) == axes
     assert flip_axes(AugmentationSettings(flips="w"), classes) == (2,)
 
@@ -146,6 +146,6 @@ def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...
         ({"blur": "much"}, "blur"),
     ],
 )
-def test_unusable_augmentation_is_named(given: dict[str, Any], message: str) -> None:
+def test_unusable_augmentation_is_named(given, message):
     with pytest.raises(PumitError, match=message):
         read_model(AugmentationSettings, given, "augmentation")

@@ -38,7 +38,7 @@ class Remembers(nn.Module):
         return torch.cat((0.5 - x, x - 0.5), dim=1)
 
 
-def test_training_and_prediction_see_the_same() -> None:
+def test_training_and_prediction_see_the_same():
     # Stored with its coarsest axis last and one axis turned round.
     image, labels = (x.transpose(1, 2, 0)[:, ::-1] for x in ball_and_box(3))
     volume = Volume(image, (1.0, 1.0, 2.0), direction=np.diag([1.0, -1.0, 1.0]))
@@ -63,7 +63,7 @@ def test_training_and_prediction_see_the_same() -> None:
 
 
 @pytest.mark.parametrize("shape", [(14, 30, 28), (28, 60, 56), (9, 21, 33)])
-def test_resized_labels_keep_volume_and_place(shape: tuple[int, int, int]) -> None:
+def test_resized_labels_keep_volume_and_place(shape):
     _, labels = ball_and_box(5)
     resized = resize_labels(labels, shape).numpy()
     ratio = np.array(shape) / np.array(labels.shape)
@@ -74,13 +74,13 @@ def test_resized_labels_keep_volume_and_place(shape: tuple[int, int, int]) -> No
         np.testing.assert_allclose(new.mean(0), centre, atol=0.5)
 
 
-def test_resizing_invents_no_class_between_two_others() -> None:
+def test_resizing_invents_no_class_between_two_others():
     labels = np.zeros((8, 8, 8), np.uint8)
     labels[:, :, 4:] = 2
     assert set(np.unique(resize_labels(labels, (8, 8, 13)))) == {0, 2}
 
 
-def test_places_lie_in_their_class_and_those_of_regions_may_be_shared() -> None:
+def test_places_lie_in_their_class_and_those_of_regions_may_be_shared():
     classes = classes_from({"both": [1, 2], "box": 2})
     volume = LabelledVolume("a", Volume(ball_and_box(0)[0], SPACING), ball_and_box(0)[1])
     plain = prepare(volume, PLAN)
@@ -94,9 +94,7 @@ def test_places_lie_in_their_class_and_those_of_regions_may_be_shared() -> None:
     assert len(both) == (case.labels > 0).sum()
 
 
-def test_large_data_are_kept_on_disk_and_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_data_are_kept_on_disk_and_found_again(tmp_path, monkeypatch):
     data = {"folder": str(write_pairs(tmp_path / "data", 2)), "classes": {"ball": 1, "box": 2}}
     found = find_labelled_set(LabelledData(**data), Path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 @pytest.mark.slow
-def test_trained_model_predicts_other_scans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trained_model_predicts_other_scans(tmp_path, monkeypatch):
     monkeypatch.setattr(SinglePieceChoice, "values", lambda self: (0,))
     write_pairs(tmp_path / "set", 5)
     rows = [{"name": "ball", "value": 1, "terminology": "liver"}, {"name": "box", "value": 2}]
@@ -70,7 +67,7 @@ def test_trained_model_predicts_other_scans(
     assert (tmp_path / "out" / "made_last.safetensors").is_file()
 
 
-def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None:
+def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path):
     write_pairs(tmp_path / "set", 1)
     train(tmp_path)
     logged = read_log(tmp_path / "out")[0][0]["data"]
@@ -78,7 +75,7 @@ def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None
     assert "only case" in logged["warnings"][0]
 
 
-def test_validation_without_any_class_still_makes_a_model(tmp_path: Path) -> None:
+def test_validation_without_any_class_still_makes_a_model(tmp_path):
     write_pairs(tmp_path / "set", 3)
     write(tmp_path / "set" / "labels" / "case_2.nii.gz", np.zeros_like(ball_and_box(2)[1]))
     data = {**RECIPE["data"], "validation": ["case_2"]}
@@ -87,7 +84,7 @@ def test_validation_without_any_class_still_makes_a_model(tmp_path: Path) -> Non
     assert "case_2: its label map is empty" in read_log(tmp_path / "out")[0][0]["data"]["warnings"]
 
 
-def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_names_its_cases(tmp_path):
     write_pairs(tmp_path / "set", 2)
     data = {**RECIPE["data"], "validation": ["case_1"]}
     schedule = {"steps": 20, "learning_rate": 1e30, "warm_up": 0, "clip": 0.0}
@@ -109,9 +106,7 @@ def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_wrong_recipe_is_refused_before_anything_is_written(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_wrong_recipe_is_refused_before_anything_is_written(tmp_path, changes, message):
     write_pairs(tmp_path / "set", 2)
     with pytest.raises(PumitError, match=message):
         train(tmp_path, **changes)
@@ -151,7 +146,7 @@ def write_tumours(folder: Path, count: int) -> Path:
 
 
 @pytest.mark.slow
-def test_regions_are_learned_and_judged(tmp_path: Path) -> None:
+def test_regions_are_learned_and_judged(tmp_path):
     write_tumours(tmp_path / "set", 4)
     best = train(
         tmp_path,
@@ -208,7 +203,7 @@ def chosen(rows: slice, columns: slice, value: int, *right: Labels) -> tuple[int
     return choice.values()
 
 
-def test_single_pieces_are_chosen_where_they_help_and_harm_no_case() -> None:
+def test_single_pieces_are_chosen_where_they_help_and_harm_no_case():
     assert SinglePieceChoice(3).values() == ()
     far, corner, two = slice(16, 22), slice(22, None), truth()
     two[:, 16:20, 16:22] = 1

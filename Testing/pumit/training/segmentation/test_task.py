@@ -51,7 +51,7 @@ class Fixed(nn.Module):
         return list(self.levels) if deep_supervision else self.levels[0]
 
 
-def test_dice_of_a_batch_counts_classes_that_occur() -> None:
+def test_dice_of_a_batch_counts_classes_that_occur():
     labels = torch.zeros(1, 2, 4, 4, dtype=torch.uint8)
     labels[0, 0] = 1
     logits = F.one_hot(labels.long(), 4).movedim(-1, 1).float()
@@ -61,7 +61,7 @@ def test_dice_of_a_batch_counts_classes_that_occur() -> None:
     assert batch_dice(logits[:, :, 1:], labels[:, 1:]).isnan()
 
 
-def test_dice_counts_known_voxels_and_drawn_classes() -> None:
+def test_dice_counts_known_voxels_and_drawn_classes():
     labels = torch.zeros(2, 2, 4, 4, dtype=torch.uint8)
     labels[:, 0] = 1
     logits = F.one_hot(labels.long(), 3).movedim(-1, 1).float()
@@ -80,7 +80,7 @@ def test_dice_counts_known_voxels_and_drawn_classes() -> None:
 REGIONS = torch.from_numpy(region_table(classes_from({"whole": [1, 2, 4], "core": [2, 4]})))
 
 
-def test_loss_of_regions_is_that_of_every_level() -> None:
+def test_loss_of_regions_is_that_of_every_level():
     torch.manual_seed(0)
     levels = [torch.randn(2, 2, 8 >> i, 16 >> i, 16 >> i) for i in range(3)]
     labels = torch.randint(0, 4, (2, 8, 16, 16))
@@ -96,7 +96,7 @@ def test_loss_of_regions_is_that_of_every_level() -> None:
     torch.testing.assert_close(found["dice"], region_dice(levels[0], region_masks(labels, REGIONS)))
 
 
-def test_dice_of_a_batch_counts_regions_that_occur() -> None:
+def test_dice_of_a_batch_counts_regions_that_occur():
     masks = torch.zeros(1, 2, 2, 4, 4)
     masks[:, 0, 0] = 1
     labels = torch.tensor([[[[0, 1, 2, 3]]]], dtype=torch.uint8)
@@ -146,7 +146,7 @@ def slow_class_loss(logits: Tensor, labels: Tensor, drawn: list[list[bool]]) -> 
 
 
 @pytest.mark.parametrize("has_background", [True, False])
-def test_where_everything_is_known_the_loss_is_monais(has_background: bool) -> None:
+def test_where_everything_is_known_the_loss_is_monais(has_background):
     logits, labels = random_case(0)
     reference = DiceCELoss(include_background=has_background, to_onehot_y=True, softmax=True)
     found = class_loss(logits, labels, has_background=has_background)
@@ -160,7 +160,7 @@ def test_where_everything_is_known_the_loss_is_monais(has_background: bool) -> N
 @pytest.mark.parametrize(
     "drawn", [None, [[True, False, True], [True, True, True]], [[False] * 3, [False, True, False]]]
 )
-def test_loss_is_the_slow_one_over_what_is_known(drawn: list[list[bool]] | None) -> None:
+def test_loss_is_the_slow_one_over_what_is_known(drawn):
     logits, labels = random_case(1)
     labels[0, 1:3] = UNKNOWN
     labels[1, :, :, 3:] = UNKNOWN
@@ -173,7 +173,7 @@ def test_loss_is_the_slow_one_over_what_is_known(drawn: list[list[bool]] | None)
     assert float(found.detach()) == pytest.approx(slow_class_loss(logits, labels, given), abs=1e-9)
 
 
-def test_no_gradient_parts_the_background_from_what_was_not_drawn() -> None:
+def test_no_gradient_parts_the_background_from_what_was_not_drawn():
     """Among them the network may choose: only their sum is known."""
     logits, labels = random_case(3, batch=1)
     labels[labels == 2] = 0
@@ -187,7 +187,7 @@ def test_no_gradient_parts_the_background_from_what_was_not_drawn() -> None:
     )
 
 
-def test_a_region_that_was_not_drawn_teaches_nothing() -> None:
+def test_a_region_that_was_not_drawn_teaches_nothing():
     logits, labels = random_case(5)
     drawn = torch.tensor([[True, True, False, True], [True, True, True, True]])
     masks = (torch.rand_like(logits) > 0.5).double()
@@ -199,7 +199,7 @@ def test_a_region_that_was_not_drawn_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("regions", [None, torch.eye(4, dtype=torch.bool)[1:]])
-def test_a_batch_of_which_nothing_is_known_has_no_loss(regions: Tensor | None) -> None:
+def test_a_batch_of_which_nothing_is_known_has_no_loss(regions):
     levels = [torch.randn(1, 4 if regions is None else 3, 4, 8, 8) for _ in range(2)]
     task = SegmentationTask(Fixed(levels), made_source(), regions=regions)
     labels = torch.full((1, 4, 8, 8), UNKNOWN, dtype=torch.uint8)
@@ -210,9 +210,7 @@ def test_a_batch_of_which_nothing_is_known_has_no_loss(regions: Tensor | None) -
 
 
 @pytest.mark.parametrize(("count", "has_background"), [(1, True), (3, True), (3, False)])
-def test_every_level_of_the_decoder_leaves_out_what_is_unknown(
-    count: int, has_background: bool
-) -> None:
+def test_every_level_of_the_decoder_leaves_out_what_is_unknown(count, has_background):
     torch.manual_seed(0)
     levels = [torch.randn(2, 3, 8 >> i, 16 >> i, 16 >> i) for i in range(count)]
     labels = torch.randint(0, 3, (2, 8, 16, 16)).to(torch.uint8)

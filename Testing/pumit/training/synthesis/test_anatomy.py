@@ -18,7 +18,7 @@ def heart_of(seed: int) -> tuple[Grid, Layout]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_wall_goes_round_the_cavity(seed: int) -> None:
+def test_the_wall_goes_round_the_cavity(seed):
     _, layout = heart_of(seed)
     wall, cavity = (torch.isin(layout.labels, torch.tensor(parts)) for parts in layout.objects[:2])
     assert wall.any()
@@ -28,7 +28,7 @@ def test_the_wall_goes_round_the_cavity(seed: int) -> None:
     assert float(wall.any(-1).any(-1)[slices].float().mean()) > 0.7
 
 
-def test_wall_and_blood_are_mostly_distinguished() -> None:
+def test_wall_and_blood_are_mostly_distinguished():
     apart = 0
     for seed in range(20):
         grid, layout = heart_of(seed)
@@ -38,7 +38,7 @@ def test_wall_and_blood_are_mostly_distinguished() -> None:
     assert apart >= 15
 
 
-def test_a_label_painted_over_is_not_given_again_and_decided_means_hold() -> None:
+def test_a_label_painted_over_is_not_given_again_and_decided_means_hold():
     layout = Layout(torch.zeros(1, 8, 8, dtype=torch.long))
     everywhere = torch.ones(1, 8, 8, dtype=torch.bool)
     assert [paint(layout, everywhere) for _ in range(3)] == [1, 2, 3]

@@ -18,7 +18,7 @@ def scene(seed: int, depth: int = 8) -> tuple[Grid, Layout]:
 
 @pytest.mark.parametrize("style", ["_emission", "_echoes"])
 @pytest.mark.parametrize("depth", [1, 8])
-def test_what_is_bright_stays_brighter(style: str, depth: int) -> None:
+def test_what_is_bright_stays_brighter(style, depth):
     for seed in range(5):
         grid, layout = scene(seed, depth)
         image = torch.where(layout.labels == 1, 0.8, 0.1)
@@ -28,14 +28,14 @@ def test_what_is_bright_stays_brighter(style: str, depth: int) -> None:
         assert shown[:, 14:24, 16:32].mean() > shown[:, :8].mean()
 
 
-def test_membranes_lie_between_regions() -> None:
+def test_membranes_lie_between_regions():
     grid, layout = scene(0)
     image = appearance._membranes(grid, torch.zeros(grid.shape), layout.labels)
     middle, border = image[:, 20:28, 20:28].abs().mean(), image[:, 11:13, 16:32].abs().mean()
     assert border > 5 * middle
 
 
-def test_every_style_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_style_is_drawn(monkeypatch):
     drawn = []
     for style in ("_emission", "_echoes"):
         function = getattr(appearance, style)

@@ -44,7 +44,7 @@ def masks_of(layout: Layout) -> dict[str, torch.Tensor]:
     return {name: any_of(layout.labels, parts) for name, parts in named.items()}
 
 
-def test_wall_and_cavity_are_targets_where_the_field_shows_them() -> None:
+def test_wall_and_cavity_are_targets_where_the_field_shows_them():
     for seed in range(12):
         layout = chest(seed).layout
         assert set(masks_of(layout)) >= {"wall", "cavity"}
@@ -53,7 +53,7 @@ def test_wall_and_cavity_are_targets_where_the_field_shows_them() -> None:
             assert all(0 < label < layout.count for label in parts)
 
 
-def test_the_wall_parts_the_cavity_from_all_else() -> None:
+def test_the_wall_parts_the_cavity_from_all_else():
     touching = cavities = 0.0
     for seed in range(12):
         layout = chest(seed).layout
@@ -64,7 +64,7 @@ def test_the_wall_parts_the_cavity_from_all_else() -> None:
     assert touching < 0.1 * cavities
 
 
-def test_blood_of_cine_is_bright_and_its_wall_dark() -> None:
+def test_blood_of_cine_is_bright_and_its_wall_dark():
     for seed in range(12):
         layout, _ = cine(seed)
         for parts in layout.objects:
@@ -76,7 +76,7 @@ def test_blood_of_cine_is_bright_and_its_wall_dark() -> None:
 
 
 @pytest.mark.parametrize("name", ["cavity", "crescent"])
-def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name: str) -> None:
+def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name):
     """As in cine MR, where readers draw the dark mesh at the wall as cavity."""
     muscle, all_of_it = np.zeros(2), np.zeros(2)  # at the rim, inside
     for seed in range(16):
@@ -95,7 +95,7 @@ def test_the_mesh_in_a_cavity_is_denser_at_its_rim(name: str) -> None:
     assert inside < 0.5
 
 
-def test_a_natural_image_is_never_turned_round() -> None:
+def test_a_natural_image_is_never_turned_round():
     """What is acquired of a chest keeps its blood brighter than the wall around it."""
     for seed in range(20):
         layout, image = cine(seed)
@@ -104,7 +104,7 @@ def test_a_natural_image_is_never_turned_round() -> None:
         assert blood > wall, seed
 
 
-def test_what_lies_outside_of_the_wall_is_mostly_dark() -> None:
+def test_what_lies_outside_of_the_wall_is_mostly_dark():
     """Lung, hardly darker than the wall: fat lies there in places only."""
     bright = all_of_it = 0
     for seed in range(20):
@@ -122,7 +122,7 @@ def test_what_lies_outside_of_the_wall_is_mostly_dark() -> None:
     assert 0.05 * all_of_it < bright < 0.35 * all_of_it
 
 
-def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice() -> None:
+def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice():
     """Readers draw whole rings at the base, of a heart that leans from slice to slice."""
     whole, leans = [], []
     for seed in range(60):
@@ -143,7 +143,7 @@ def test_hearts_that_lie_as_scanned_begin_with_a_whole_slice() -> None:
     assert np.median(leans) > 0.5
 
 
-def test_hearts_that_lie_as_scanned_have_their_right_side_left() -> None:
+def test_hearts_that_lie_as_scanned_have_their_right_side_left():
     sides = []
     for seed in range(40):
         layout = chest(seed).layout

@@ -15,7 +15,7 @@ def organ(seed: int) -> tuple[Grid, Layout]:
     return grid, Layout(labels, objects=[[1]])
 
 
-def test_lesions_are_targets_inside_their_organ() -> None:
+def test_lesions_are_targets_inside_their_organ():
     counts = []
     for seed in range(20):
         grid, layout = organ(seed)

@@ -14,7 +14,7 @@ def phantom() -> Phantom:
     return torso_phantom()
 
 
-def test_every_organ_has_a_mask_on_the_scans_grid(phantom: Phantom) -> None:
+def test_every_organ_has_a_mask_on_the_scans_grid(phantom):
     assert phantom.masks.keys() == NAMES
     assert phantom.volume.shape == SHAPE
     assert phantom.volume.spacing_mm == SPACING_MM
@@ -27,7 +27,7 @@ def test_every_organ_has_a_mask_on_the_scans_grid(phantom: Phantom) -> None:
     assert not (phantom.masks["liver lesion"] & ~phantom.masks["liver"]).any()
 
 
-def test_intensities_are_those_of_contrast_enhanced_ct(phantom: Phantom) -> None:
+def test_intensities_are_those_of_contrast_enhanced_ct(phantom):
     hu = phantom.volume.array
     assert hu.min() >= -1024
     assert np.median(hu[:, :5]) < -900  # air in front of the patient
@@ -36,7 +36,7 @@ def test_intensities_are_those_of_contrast_enhanced_ct(phantom: Phantom) -> None
     assert np.median(hu[phantom.masks["liver lesion"]]) < 70
 
 
-def test_sides_are_the_patients(phantom: Phantom) -> None:
+def test_sides_are_the_patients(phantom):
     """LPS: left is larger L, so that the demonstration's names are right."""
     for name, mask in phantom.masks.items():
         index = phantom.volume.world_to_index(phantom.centre_lps(name))
@@ -47,6 +47,6 @@ def test_sides_are_the_patients(phantom: Phantom) -> None:
     assert phantom.centre_lps("left kidney")[1] > phantom.centre_lps("stomach")[1]
 
 
-def test_the_seed_decides(phantom: Phantom) -> None:
+def test_the_seed_decides(phantom):
     np.testing.assert_array_equal(torso_phantom().volume.array, phantom.volume.array)
     assert (torso_phantom(8).volume.array != phantom.volume.array).any()

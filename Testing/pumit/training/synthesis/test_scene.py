@@ -27,7 +27,7 @@ SIZE = 24
 
 @pytest.mark.parametrize("da0", range(6))
 @pytest.mark.parametrize("seed", range(2))
-def test_a_scene_has_usable_targets_at_every_degree(da0: int, seed: int) -> None:
+def test_a_scene_has_usable_targets_at_every_degree(da0, seed):
     scene = draw_scene(da0, SIZE, torch.Generator().manual_seed(seed))
     shape = field_shape(da0, SIZE)
     assert scene.image.shape == shape
@@ -43,7 +43,7 @@ def test_a_scene_has_usable_targets_at_every_degree(da0: int, seed: int) -> None
 
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
-def test_the_same_seed_gives_the_same_scene(da0: int) -> None:
+def test_the_same_seed_gives_the_same_scene(da0):
     scenes = []
     for seed in (3, 3, 4):
         torch.manual_seed(len(scenes))  # the global random state does not matter
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_scene(da0: int) -> None:
 
 
 @pytest.mark.parametrize("da0", range(6))
-def test_the_slice_ratio_is_of_its_degree(da0: int) -> None:
+def test_the_slice_ratio_is_of_its_degree(da0):
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         ratio = slice_ratio_for(da0, generator)
@@ -65,9 +65,7 @@ def test_the_slice_ratio_is_of_its_degree(da0: int) -> None:
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 2, 10), (1.0, 12, 12)])
-def test_so_many_scenes_show_a_heart_or_a_trunk_as_the_shares_say(
-    share: float, least: int, most: int
-) -> None:
+def test_so_many_scenes_show_a_heart_or_a_trunk_as_the_shares_say(share, least, most):
     hearts = trunks = 0
     for seed in range(12):
         grids = [Grid(4, 24, 5.0, 1, torch.Generator().manual_seed(seed)) for _ in range(2)]
@@ -78,7 +76,7 @@ def test_so_many_scenes_show_a_heart_or_a_trunk_as_the_shares_say(
     assert least <= trunks <= most
 
 
-def test_connected_pieces_are_whole_and_the_largest_come_first() -> None:
+def test_connected_pieces_are_whole_and_the_largest_come_first():
     mask = torch.zeros(2, 12, 12, dtype=torch.bool)
     mask[:, :2, :2] = True  # 8
     mask[:, 5:9, 5:9] = True  # 32
@@ -88,7 +86,7 @@ def test_connected_pieces_are_whole_and_the_largest_come_first() -> None:
     assert connected(torch.zeros(2, 3, 3, dtype=torch.bool), smallest=1) == []
 
 
-def test_hearts_and_trunks_have_classes_of_their_own() -> None:
+def test_hearts_and_trunks_have_classes_of_their_own():
     kinds = [kind for kind, _ in generated_classes()]
     assert sorted(set(kinds)) == ["generated heart", "generated trunk"]
     generator = torch.Generator().manual_seed(0)
@@ -126,7 +124,7 @@ def spiral(n: int = 21) -> Tensor:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.7, 1.0])
-def test_components_are_those_of_scipy(shape: tuple[int, int, int], share: float) -> None:
+def test_components_are_those_of_scipy(shape, share):
     batch = masks(shape, share)
     for mask, labels in zip(batch, components(batch), strict=True):
         expected, count = ndimage.label(mask.numpy())
@@ -135,7 +133,7 @@ def test_components_are_those_of_scipy(shape: tuple[int, int, int], share: float
         assert len(pairs) == count == len({b for _, b in pairs})
 
 
-def test_a_long_path_is_one_component() -> None:
+def test_a_long_path_is_one_component():
     mask = spiral()
     assert ndimage.label(mask.numpy())[1] == 1
     assert len(components(mask[None]).unique()) == 2
@@ -143,13 +141,13 @@ def test_a_long_path_is_one_component() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_gives_what_the_cpu_gives() -> None:
+def test_a_gpu_gives_what_the_cpu_gives():
     for shape in SHAPES:
         batch = masks(shape, 0.5)
         assert torch.equal(components(batch.cuda()).cpu(), components(batch))
 
 
-def test_a_large_slice_is_labelled_without_overflow() -> None:
+def test_a_large_slice_is_labelled_without_overflow():
     mask = torch.zeros(1, 1, 1400, 1400, dtype=torch.bool)
     mask[0, 0, 2, 5:8] = True
     mask[0, 0, 1399, 3] = True

@@ -39,7 +39,7 @@ def middle_of(mask: torch.Tensor) -> tuple[float, float, float]:
     return z, y, x
 
 
-def test_targets_are_structures_with_names() -> None:
+def test_targets_are_structures_with_names():
     for seed in range(12):
         _, layout = body(seed)
         assert layout.objects
@@ -51,7 +51,7 @@ def test_targets_are_structures_with_names() -> None:
         assert flat.count > 3
 
 
-def test_organs_lie_where_people_have_them() -> None:
+def test_organs_lie_where_people_have_them():
     """The liver on the right side, which is left in the image; the spine behind, lungs above."""
     holds: dict[str, list[bool]] = {"liver": [], "spine": [], "lung": [], "aorta": []}
     for seed in range(24):
@@ -70,7 +70,7 @@ def test_organs_lie_where_people_have_them() -> None:
         assert sum(found) >= 0.95 * len(found), name
 
 
-def test_a_liver_is_one_piece_with_its_veins() -> None:
+def test_a_liver_is_one_piece_with_its_veins():
     shares = []
     for seed in range(20):
         _, layout = body(seed)
@@ -83,7 +83,7 @@ def test_a_liver_is_one_piece_with_its_veins() -> None:
     assert sorted(shares)[len(shares) // 4] > 0.9
 
 
-def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
+def test_veins_of_a_t2_liver_are_brighter_and_part_of_it():
     brighter = 0
     for seed in range(20):
         _, layout = body(seed)
@@ -94,7 +94,7 @@ def test_veins_of_a_t2_liver_are_brighter_and_part_of_it() -> None:
     assert brighter >= 8
 
 
-def test_a_scan_keeps_its_greys_in_their_order() -> None:
+def test_a_scan_keeps_its_greys_in_their_order():
     """Fluid of T2 stays brighter than the liver, and the liver of CT brighter than lung."""
     for scan, dark, bright in (("T2", "liver", "canal"), ("VENOUS_CT", "lung", "liver")):
         compared = 0

@@ -16,7 +16,6 @@ from ball_scan import (
     OBLIQUE,
     SHAPE,
     SPACING,
-    Opened,
     at,
     ball,
     box_of,
@@ -35,7 +34,7 @@ from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 
-def test_undo_and_redo_reach_every_level(opened: Opened) -> None:
+def test_undo_and_redo_reach_every_level(opened):
     session, volume = opened
     steps: list[Callable[[], None]] = [
         lambda: session.add_point(at(volume, BALL)),
@@ -67,7 +66,7 @@ def test_undo_and_redo_reach_every_level(opened: Opened) -> None:
     assert session.redo() is False
 
 
-def test_what_changes_nothing_is_no_step(opened: Opened) -> None:
+def test_what_changes_nothing_is_no_step(opened):
     session, volume = opened
     session.reset()
     session.reset("unknown")
@@ -85,7 +84,7 @@ def test_what_changes_nothing_is_no_step(opened: Opened) -> None:
     assert session.segments == ["a"]
 
 
-def test_a_new_volume_starts_afresh(opened: Opened) -> None:
+def test_a_new_volume_starts_afresh(opened):
     session, volume = opened
     session.add_point(at(volume, BALL))
     session.predict()
@@ -99,7 +98,7 @@ def test_a_new_volume_starts_afresh(opened: Opened) -> None:
 # What is refused
 
 
-def test_only_negative_points_are_refused(opened: Opened) -> None:
+def test_only_negative_points_are_refused(opened):
     session, volume = opened
     session.add_point(at(volume, BALL), positive=False)
     session.add_scribble([at(volume, (6, 10, 10))], positive=False)
@@ -110,7 +109,7 @@ def test_only_negative_points_are_refused(opened: Opened) -> None:
     assert session.predict().shape == volume.shape
 
 
-def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
+def test_no_volume_is_refused(tiny_segmenter):
     session = InteractiveSession(tiny_segmenter)
     session.sleep()
     session.wake()
@@ -122,7 +121,7 @@ def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
 
 
 @pytest.mark.parametrize("index", [(-1, 5, 5), (5, 36, 5), (5, 5, 44)], ids=str)
-def test_points_outside_are_refused(opened: Opened, index: tuple[int, int, int]) -> None:
+def test_points_outside_are_refused(opened, index):
     session, volume = opened
     for positive in (True, False):
         with pytest.raises(PromptError, match="outside of the volume"):
@@ -135,16 +134,14 @@ def test_points_outside_are_refused(opened: Opened, index: tuple[int, int, int])
 
 
 @pytest.mark.parametrize("index", [(-0.5, -0.5, -0.5), (11.5, 35.5, 43.5)])
-def test_points_on_the_border_are_accepted(
-    opened: Opened, index: tuple[float, float, float]
-) -> None:
+def test_points_on_the_border_are_accepted(opened, index):
     session, volume = opened
     session.add_point(at(volume, index))
     assert session.predict().shape == volume.shape
 
 
 @pytest.mark.parametrize("point", [(1, 2), (1, 2, 3, 4), (np.nan, 0, 0), "abc", None, ("a", 1, 2)])
-def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
+def test_malformed_points_are_refused(opened, point):
     session, _ = opened
     with pytest.raises(PromptError, match="three"):
         session.add_point(point)
@@ -152,7 +149,7 @@ def test_malformed_points_are_refused(opened: Opened, point: Any) -> None:
         session.add_box(point, (1, 2, 3))
 
 
-def test_removing_what_is_not_there_is_refused(opened: Opened) -> None:
+def test_removing_what_is_not_there_is_refused(opened):
     session, volume = opened
     session.add_point(at(volume, BALL))
     for position, segment in ((-1, "1"), (1, "1"), (0, "unknown")):
@@ -160,7 +157,7 @@ def test_removing_what_is_not_there_is_refused(opened: Opened) -> None:
             session.remove_prompt(position, segment)
 
 
-def test_a_constant_image_is_refused_and_the_open_one_kept(opened: Opened) -> None:
+def test_a_constant_image_is_refused_and_the_open_one_kept(opened):
     session, volume = opened
     session.add_point(at(volume, BALL))
     for value in (0, 7):
@@ -171,9 +168,7 @@ def test_a_constant_image_is_refused_and_the_open_one_kept(opened: Opened) -> No
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
-def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
-    tiny_segmenter: Segmenter, value: float
-) -> None:
+def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(tiny_segmenter, value):
     session = InteractiveSession(tiny_segmenter)
     for place in ((0, 0, 0), (7, 13, 15)):
         array = np.random.default_rng(0).normal(size=(8, 16, 16))
@@ -182,9 +177,7 @@ def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
             session.set_volume(Volume(array))
 
 
-def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(opened, monkeypatch):
     session, volume = opened
     a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
     given = session.answer([MaskPrompt(ball())]).mask
@@ -203,7 +196,7 @@ def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
     assert tuple(session.uncertain_regions(count=3)) == first.places
 
 
-def test_prompts_of_the_caller_are_checked_too(opened: Opened) -> None:
+def test_prompts_of_the_caller_are_checked_too(opened):
     session, volume = opened
     refused = {
         "outside": [PointPrompt(at(volume, BALL)), PointPrompt((1e6, 0.0, 0.0))],
@@ -216,7 +209,7 @@ def test_prompts_of_the_caller_are_checked_too(opened: Opened) -> None:
             session.answer(prompts)
 
 
-def test_a_replayed_session_gives_the_same_masks(tiny_segmenter: Segmenter) -> None:
+def test_a_replayed_session_gives_the_same_masks(tiny_segmenter):
     """Other segments, undone clicks and forgotten answers change nothing."""
     volume, _ = scan(OBLIQUE)
     busy, at_once = (session_on(volume, tiny_segmenter) for _ in range(2))
@@ -235,7 +228,7 @@ def test_a_replayed_session_gives_the_same_masks(tiny_segmenter: Segmenter) -> N
     assert busy.estimated_iou() == at_once.estimated_iou()
 
 
-def test_segments_are_independent_and_may_overlap(bright_segmenter: Segmenter) -> None:
+def test_segments_are_independent_and_may_overlap(bright_segmenter):
     volume, truth = scan()
     session = session_on(volume, bright_segmenter)
     session.add_point(at(volume, BALL), segment="a")
@@ -248,9 +241,7 @@ def test_segments_are_independent_and_may_overlap(bright_segmenter: Segmenter) -
     assert dice(session.predict("b"), truth) > 0.9
 
 
-def test_a_click_costs_nothing_that_is_known(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_click_costs_nothing_that_is_known(opened, monkeypatch):
     """Undo, redo, asking twice and asking for the estimate decode nothing again."""
     session, volume = opened
     session.add_point(at(volume, BALL))
@@ -269,9 +260,7 @@ def test_a_click_costs_nothing_that_is_known(
 
 
 @pytest.mark.parametrize("limit", ["CACHED_ANSWERS", "CACHED_ANSWER_BYTES"])
-def test_long_sessions_answer_only_the_newest_prompt(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_long_sessions_answer_only_the_newest_prompt(opened, monkeypatch, limit):
     """Answers beyond the cache are forgotten without being requested again, except by undo."""
     session, volume = opened
     masks = []
@@ -301,9 +290,7 @@ def test_long_sessions_answer_only_the_newest_prompt(
     [((2, 6, 14), (10, 28, 36)), ((6, 6, 14), (6, 28, 36)), ((2, 17, 14), (10, 17, 36))],
     ids=["3D", "one slice", "one row"],
 )
-def test_boxes_of_an_oblique_volume_by_their_corners(
-    bright_segmenter: Segmenter, corners: tuple[Any, Any]
-) -> None:
+def test_boxes_of_an_oblique_volume_by_their_corners(bright_segmenter, corners):
     volume, truth = scan(OBLIQUE)
     session = session_on(volume, bright_segmenter)
     session.add_prompt(box_of(volume, *corners))
@@ -311,7 +298,7 @@ def test_boxes_of_an_oblique_volume_by_their_corners(
 
 
 @pytest.mark.parametrize("is_box", [True, False], ids=["second box", "click"])
-def test_a_prompt_far_from_the_box_is_inspected(bright_segmenter: Segmenter, is_box: bool) -> None:
+def test_a_prompt_far_from_the_box_is_inspected(bright_segmenter, is_box):
     """The last box counts, also where the first one's field does not reach; a click adds to it."""
     array = np.random.default_rng(0).integers(0, 4, (8, 300, 300), dtype=np.int16)
     array[2:6, 8:20, 8:20] += 100
@@ -330,7 +317,7 @@ def test_a_prompt_far_from_the_box_is_inspected(bright_segmenter: Segmenter, is_
 # Cancelling, progress, memory
 
 
-def test_cancelling_at_any_moment_changes_no_answer(opened: Opened) -> None:
+def test_cancelling_at_any_moment_changes_no_answer(opened):
     session, volume = opened
     for prompt in many_prompts(volume)[1:3]:
         session.add_prompt(prompt)
@@ -346,7 +333,7 @@ def test_cancelling_at_any_moment_changes_no_answer(opened: Opened) -> None:
         np.testing.assert_array_equal(session.predict(), expected)
 
 
-def test_progress_rises_to_one_in_the_callers_thread(opened: Opened) -> None:
+def test_progress_rises_to_one_in_the_callers_thread(opened):
     session, volume = opened
     session.add_point(at(volume, (1, 2, 3)), positive=False)
     for prompt in many_prompts(volume)[1:4]:
@@ -364,7 +351,7 @@ def test_progress_rises_to_one_in_the_callers_thread(opened: Opened) -> None:
         assert {thread for _, thread in reports} == {threading.get_ident()}
 
 
-def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> None:
+def test_opening_a_large_scan_does_not_copy_it(bright_segmenter):
     """Memory follows the field and the averaged levels, not a second copy of the scan."""
     array = np.zeros((160, 256, 256), np.float64)  # 80 MiB that the system hands out lazily
     array[80, 100:140, 100:140] = 1.0
@@ -385,7 +372,7 @@ def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> N
     assert sum(t.nbytes for t, _ in levels if t is not None) < 0.6 * array.size * 4
 
 
-def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:
+def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter):
     volume, _ = scan()
     plain = InteractiveSession(tiny_segmenter)
     row = {"estimate": [0, 1], "iou": [0.25, 0.75]}
@@ -407,9 +394,7 @@ LEFT_HANDED = OBLIQUE @ np.diag([1, 1, -1.0])
     ("order", "direction"),
     [((0, 1, 2), np.eye(3)), *((order, LEFT_HANDED) for order in permutations(range(3)))],
 )
-def test_mask_is_on_the_grid_for_any_axes(
-    bright_segmenter: Segmenter, order: tuple[int, int, int], direction: np.ndarray
-) -> None:
+def test_mask_is_on_the_grid_for_any_axes(bright_segmenter, order, direction):
     volume, truth = scan(direction, order)
     session = session_on(volume, bright_segmenter)
     centre = tuple(BALL[a] for a in order)
@@ -420,7 +405,7 @@ def test_mask_is_on_the_grid_for_any_axes(
     assert dice(mask, truth) > 0.95
 
 
-def test_where_depth_lies_and_the_direction_do_not_matter(tiny_segmenter: Segmenter) -> None:
+def test_where_depth_lies_and_the_direction_do_not_matter(tiny_segmenter):
     """The same scan stored with thick slices along another axis, or turned in the world."""
     masks = []
     for axes, direction in (
@@ -440,9 +425,7 @@ def test_where_depth_lies_and_the_direction_do_not_matter(tiny_segmenter: Segmen
 @pytest.mark.parametrize(
     ("axis", "spacing"), [(0, 1.0), *((axis, PLANAR_SLICE_SPACING_MM) for axis in range(3))]
 )
-def test_a_single_slice_is_segmented(
-    bright_segmenter: Segmenter, axis: int, spacing: float
-) -> None:
+def test_a_single_slice_is_segmented(bright_segmenter, axis, spacing):
     """A 2D image, with pixels of 1 x 2 mm, along any axis of the array."""
     h, w = np.ogrid[:50, :64]
     disc = (h - 20) ** 2 + ((w - 30) * 2.0) ** 2 < 15**2
@@ -459,7 +442,7 @@ def test_a_single_slice_is_segmented(
     assert dice(mask, np.expand_dims(disc, axis)) > 0.95
 
 
-def test_in_a_2d_image_the_depth_of_a_prompt_does_not_count(tiny_segmenter: Segmenter) -> None:
+def test_in_a_2d_image_the_depth_of_a_prompt_does_not_count(tiny_segmenter):
     array = np.random.default_rng(0).normal(size=(1, 40, 40)).astype(np.float32)
     volume = Volume(array, (PLANAR_SLICE_SPACING_MM, 1.0, 1.0))
     masks = []
@@ -486,7 +469,7 @@ def test_in_a_2d_image_the_depth_of_a_prompt_does_not_count(tiny_segmenter: Segm
         pytest.param(ball().astype(np.int16)[::-1, :, ::-1], id="negative strides"),
     ],
 )
-def test_every_kind_of_voxel_is_accepted(bright_segmenter: Segmenter, array: np.ndarray) -> None:
+def test_every_kind_of_voxel_is_accepted(bright_segmenter, array):
     volume = Volume(array, SPACING)
     session = session_on(volume, bright_segmenter)
     bright = np.asarray(array if array.ndim == 3 else array[0]) > 0
@@ -495,7 +478,7 @@ def test_every_kind_of_voxel_is_accepted(bright_segmenter: Segmenter, array: np.
     assert dice(session.predict(), bright) > 0.9
 
 
-def test_the_chosen_channel_is_segmented(bright_segmenter: Segmenter) -> None:
+def test_the_chosen_channel_is_segmented(bright_segmenter):
     other = np.roll(ball(), -14, axis=2)
     volume = Volume(np.stack([other, ball()]).astype(np.int16), SPACING)
     session = session_on(volume, bright_segmenter, channel=1)
@@ -507,9 +490,7 @@ def test_the_chosen_channel_is_segmented(bright_segmenter: Segmenter) -> None:
 
 
 @pytest.mark.parametrize("seed", range(draws(2)))
-def test_volumes_of_any_shape_and_spacing_are_answered(
-    tiny_segmenter: Segmenter, seed: int
-) -> None:
+def test_volumes_of_any_shape_and_spacing_are_answered(tiny_segmenter, seed):
     """One voxel to ninety along each axis, spacings from a twentieth to sixty millimetres."""
     rng = np.random.default_rng(seed)
     shape = tuple(int(n) for n in np.exp(rng.uniform(0, np.log(90), 3)))

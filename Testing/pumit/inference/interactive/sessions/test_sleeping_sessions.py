@@ -13,14 +13,13 @@ from ball_scan import BALL, OBLIQUE, at, many_prompts, scan, session_on
 from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver
-from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.prompts import PointPrompt
 from pumit.volume import Volume
 
 
-def test_masks_after_sleep_are_the_same_bit_by_bit(tiny_segmenter: Segmenter) -> None:
+def test_masks_after_sleep_are_the_same_bit_by_bit(tiny_segmenter):
     volume, _ = scan(OBLIQUE)
     restless, awake = (session_on(volume, tiny_segmenter) for _ in range(2))
     prompts = many_prompts(volume)
@@ -34,7 +33,7 @@ def test_masks_after_sleep_are_the_same_bit_by_bit(tiny_segmenter: Segmenter) ->
         assert not restless.is_asleep
 
 
-def test_undo_redo_and_segments_survive_sleep(tiny_segmenter: Segmenter) -> None:
+def test_undo_redo_and_segments_survive_sleep(tiny_segmenter):
     volume, _ = scan()
     session = session_on(volume, tiny_segmenter)
     masks = []
@@ -58,7 +57,7 @@ def test_undo_redo_and_segments_survive_sleep(tiny_segmenter: Segmenter) -> None
     np.testing.assert_array_equal(session.predict(), masks[-1])
 
 
-def test_whatever_is_requested_wakes_a_session(tiny_segmenter: Segmenter) -> None:
+def test_whatever_is_requested_wakes_a_session(tiny_segmenter):
     volume, _ = scan()
     session = session_on(
         replace(volume, array=np.stack([volume.array] * 2)), tiny_segmenter, channel=1
@@ -82,7 +81,7 @@ def test_whatever_is_requested_wakes_a_session(tiny_segmenter: Segmenter) -> Non
     assert session.volume.origin_lps == volume.origin_lps
 
 
-def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter: Segmenter) -> None:
+def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter):
     array = np.zeros((40, 80, 80), np.int16)
     array[10:30, 20:60, 20:60] = 100
     store = ImageStore()
@@ -117,7 +116,7 @@ def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter: Segmenter
     assert store.scan_bytes == awake
 
 
-def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter: Segmenter) -> None:
+def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter):
     volume, _ = scan()
     store = ImageStore(is_shared=True)
 
@@ -150,9 +149,7 @@ def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter: Segmenter) -> 
     np.testing.assert_array_equal(second.predict(), expected)
 
 
-def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(
-    tiny_segmenter: Segmenter,
-) -> None:
+def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(tiny_segmenter):
     class Full(Exception):
         pass
 
@@ -185,7 +182,7 @@ def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", ">i2", "float32", "longdouble"])
-def test_packed_voxels_come_back_bit_by_bit(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_voxels_come_back_bit_by_bit(dtype, monkeypatch):
     monkeypatch.setattr("pumit.inference.interactive.image_store._CHUNK_BYTES", 1 << 10)
     rng = np.random.default_rng(0)
     for shape in ((7, 9, 11), (2, 5, 6, 7), (1, 64, 65)):
@@ -196,15 +193,13 @@ def test_packed_voxels_come_back_bit_by_bit(dtype: str, monkeypatch: pytest.Monk
             assert packed.tobytes() == given.tobytes()
 
 
-def test_packed_voxels_keep_what_is_no_number() -> None:
+def test_packed_voxels_keep_what_is_no_number():
     array = np.array([[[np.nan, -0.0, np.inf, -np.inf]]], np.float32)
     array.view(np.uint32)[0, 0, 0] |= 0x1234  # a payload
     assert PackedVoxels(array).unpacked().tobytes() == array.tobytes()
 
 
-def test_a_large_answer_is_rated_without_computing_it_again(
-    tiny_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_answer_is_rated_without_computing_it_again(tiny_segmenter, monkeypatch):
     """The rating compares it with the one before, which no limit on their size may drop."""
     volume, _ = scan()
     session = session_on(volume, tiny_segmenter)
