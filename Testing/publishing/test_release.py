@@ -29,8 +29,6 @@ def release(repository: Path) -> ModuleType:
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("setuptools is not installed")
     spec = importlib.util.spec_from_file_location("release", repository / "scripts" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

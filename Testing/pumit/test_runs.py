@@ -46,7 +46,6 @@ def test_status_is_alive_while_its_process_is(tmp_path):
     assert not ended.is_alive
     assert not ended.is_interrupted
     # Another process that has the number now is not the run.
-    assert status.mark is not None
     pid, began, *boot = status.mark.split(" ")
     later = replace(status, mark=" ".join((pid, f"{float(began) + 60:.2f}", *boot)))
     assert later.is_interrupted
@@ -71,7 +70,6 @@ def test_status_of_a_later_version_can_be_read(tmp_path):
     content = json.loads((tmp_path / STATUS).read_text(encoding="utf-8"))
     (tmp_path / STATUS).write_text(json.dumps({**content, "mood": "good"}), encoding="utf-8")
     status = read_status(tmp_path)
-    assert status is not None
     assert status.state == "paused"
 
 
@@ -84,7 +82,6 @@ def test_status_is_written_over_where_the_disk_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(run_files, "write_text", refuse)
     write_status(tmp_path, RunStatus("paused", "No room."))
     status = read_status(tmp_path)
-    assert status is not None
     assert (status.state, status.sentence) == ("paused", "No room.")
     with pytest.raises(ExportError, match="full"):
         write_status(tmp_path / "missing", RunStatus("paused"))

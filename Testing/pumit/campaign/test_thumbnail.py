@@ -29,7 +29,6 @@ def test_thumbnail_shows_the_segments_as_they_are_now(make_campaign, truth_of):
     scan = campaign.accept(scan, truth)
     draw_thumbnail(campaign, scan)
     both = thumbnail_of(campaign, scan)
-    assert both is not None
     assert colors(both) == {"red", "blue"}
     assert list(both.parent.glob("*.png")) == [both]
 

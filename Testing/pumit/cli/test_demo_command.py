@@ -67,7 +67,6 @@ def test_demo_runs_again_over_its_own_results(run, tmp_path):
     ]
     scan = Volume.read(tmp_path / "scan")
     seg = pydicom.dcmread(tmp_path / "segmentation.dcm")
-    assert scan.source is not None
     referenced = seg.ReferencedSeriesSequence[0].SeriesInstanceUID
     assert referenced == scan.source.series_instance_uid
     mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "mask.nii.gz")))

@@ -11,7 +11,6 @@ def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run, tmp_path):
     volume = Volume.read(tmp_path / "scan")
     assert volume.source is not None
     point = re.search(r"--point=(\S+)", ran.out)
-    assert point is not None
     index = volume.world_to_index(volume.to_lps([float(v) for v in point[1].split(",")], "RAS"))
     d, h, w = index.round().astype(int)
     assert 80 < volume.array[d, h, w] < 160  # liver

@@ -51,7 +51,6 @@ def test_a_dicom_series_gives_a_dicom_seg_that_references_it(run, scan, tmp_path
     run("segment", tmp_path / "series", "--point", inside, *arguments, "-o", out)
     seg = pydicom.dcmread(out)
     assert seg.Modality == "SEG"
-    assert volume.source is not None
     referenced = seg.ReferencedSeriesSequence[0].SeriesInstanceUID
     assert referenced == volume.source.series_instance_uid
     assert seg.SegmentSequence[0].SegmentLabel == "My kidney"

@@ -95,10 +95,8 @@ def test_a_reconstruction_arrives_on_the_grid(session, volume):
     assert answer.use.shares.sum() == pytest.approx(1)
     assert answer.use.mean_cell_kl == pytest.approx(math.log(16) - 0.5)
     assert answer.sentence == "The model knows this image half."
-    assert answer.familiarity is not None
     assert answer.familiarity.score == 50
     assert [(part.name, part.cost) for part in answer.familiarity.parts] == [("slice_step", 0.5)]
-    assert answer.usual_shares is not None
     assert answer.usual_shares.tolist() == [1 / 16] * 16
 
 

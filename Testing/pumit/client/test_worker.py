@@ -128,7 +128,6 @@ def test_a_killed_client_leaves_no_process_behind():
     )
     command = [sys.executable, "-c", script, str(FAKE_WORKER)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
         pids = [int(pid) for pid in client.stdout.readline().split()]
         assert len(pids) == 2
         assert all(map(is_running, pids))

@@ -45,7 +45,6 @@ def two_overlapping(volume: Volume) -> Segmentation:
 
 def reversed_slices(volume: Volume) -> Volume:
     """The same scan with its slices in the opposite order: left-handed, files descending."""
-    assert volume.source is not None
     source = DicomSource(volume.source.files[::-1], volume.source.series_instance_uid)
     last = tuple(volume.index_to_world((volume.shape[0] - 1, 0, 0)))
     direction = volume.direction @ np.diag([1.0, 1.0, -1.0])
@@ -107,7 +106,6 @@ def disjoint(volume: Volume) -> Segmentation:
 
 def as_enhanced(volume: Volume, path: Path) -> Volume:
     """The same scan as one multi-frame file."""
-    assert volume.source is not None
     hd.legacy.LegacyConvertedEnhancedCTImage(
         [dcmread(file) for file in volume.source.files],
         series_instance_uid=hd.UID(),
@@ -120,7 +118,6 @@ def as_enhanced(volume: Volume, path: Path) -> Volume:
 
 def read_by_instance(path: Path, volume: Volume, **options: bool) -> tuple[np.ndarray, list[str]]:
     """Pixels as highdicom reads them by the instances of the source, and those instances."""
-    assert volume.source is not None
     uids = [str(dcmread(file).SOPInstanceUID) for file in volume.source.files]
     pixels = hd.seg.segread(path).get_pixels_by_source_instance(
         uids, ignore_spatial_locations=True, assert_missing_frames_are_empty=True, **options

@@ -114,7 +114,6 @@ def test_structures_name_their_images_and_their_makers(tmp_path):
     segmentation = two_overlapping(volume)
     write_segmentation(segmentation, tmp_path / "out.rtstruct.dcm")
     ds = dcmread(tmp_path / "out.rtstruct.dcm")
-    assert volume.source is not None
     sources = [dcmread(file) for file in volume.source.files]
     assert (ds.Modality, ds.ApprovalStatus) == ("RTSTRUCT", "UNAPPROVED")
     assert ds.StudyInstanceUID == sources[0].StudyInstanceUID
@@ -157,7 +156,6 @@ def test_frames_of_a_multi_frame_image_are_named_by_number(tmp_path):
 
 def test_a_picture_without_a_place_is_refused(tmp_path):
     volume = write_dicom_series(Volume(a_volume().array[:1], (1e8, 0.5, 0.5)), tmp_path / "series")
-    assert volume.source is not None
     ds = dcmread(volume.source.files[0])
     del ds.ImagePositionPatient, ds.ImageOrientationPatient
     ds.save_as(volume.source.files[0])

@@ -88,7 +88,6 @@ def save_segments(path: Path, volume: Volume, index: tuple[slice, ...] = ()) -> 
 
 def write_seg(path: Path, volume: Volume, pixels: Array, kind: str, names: Sequence[str]) -> Path:
     """Write a DICOM-SEG as highdicom makes it; pixels (D, H, W) or (D, H, W, S)."""
-    assert volume.source is not None
     described = [
         hd.seg.SegmentDescription(
             segment_number=number,

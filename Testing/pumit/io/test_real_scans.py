@@ -43,7 +43,6 @@ def test_chaos_zip_is_the_case_of_the_same_scan_and_its_label_lies_on_it(shared_
     assert_same_grid(volume, case)
     np.testing.assert_array_equal(volume.array, case.array)
     assert volume.array.dtype == np.int16
-    assert volume.source is not None
     assert len(volume.source.files) == 78
     assert all(file.is_file() for file in volume.source.files)
 

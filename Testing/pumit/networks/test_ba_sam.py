@@ -133,7 +133,6 @@ def test_autocast_computes_in_its_dtype_and_trains_in_float32():
 
     assert out.dtype == torch.bfloat16
     for tensor in (q, k, v, slopes):
-        assert tensor.grad is not None
         assert tensor.grad.dtype == torch.float32
         assert tensor.grad.abs().sum() > 0
 

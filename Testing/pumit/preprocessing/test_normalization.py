@@ -8,7 +8,6 @@ from pumit.preprocessing.normalization import Normalization
 
 def scaled(array: np.ndarray) -> np.ndarray:
     scaling = Normalization().scaling(array)
-    assert scaling.limits is not None
     return np.clip(array * scaling.factor + scaling.offset, *scaling.limits)
 
 

@@ -148,7 +148,6 @@ def test_a_lock_is_held_by_only_one_at_a_time(tmp_path):
 def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, cwd=PACKAGE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with (
             pytest.raises(ExportError, match="Another program has locked lock"),

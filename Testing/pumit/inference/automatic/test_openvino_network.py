@@ -58,7 +58,6 @@ def test_numbers_are_those_of_the_network(has_scales):
     inner = network()
     whole = TwoScales(inner) if has_scales else inner
     found = compiled(whole, SHAPE)
-    assert found is not None
     for seed in (1, 2):
         x = torch.randn(*SHAPE, generator=torch.Generator().manual_seed(seed))
         with torch.inference_mode():

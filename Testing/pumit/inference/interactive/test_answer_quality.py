@@ -58,7 +58,6 @@ def test_evidence_is_what_it_says(measured):
     mask = session.predict()
     (point,) = session.prompts()
     first = session.evidence([point])
-    assert first is not None
     assert first.agreement is None
     assert first.voxels == int(mask.sum())
     in_slice = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]])[None]
@@ -67,11 +66,9 @@ def test_evidence_is_what_it_says(measured):
     outside = PointPrompt(at(volume, (6, 18, 39)), False)
     later = session.answer([point, outside]).mask
     second = session.evidence([point, outside])
-    assert second is not None
     both = 2 * (mask & later).sum() / (mask.sum() + later.sum())
     assert second.agreement == pytest.approx(both, abs=0.01)
     assert 0 <= second.doubt < 1
     # Clicks that come before the first inside give nothing to agree with.
     turned = session.evidence([outside, point])
-    assert turned is not None
     assert turned.agreement is None

@@ -233,7 +233,6 @@ def fine_solver(bright_segmenter: Segmenter) -> PromptSolver:
 
 def whole(solver: PromptSolver, answer: SolverState) -> np.ndarray:
     mask = np.zeros(solver.shape, dtype=bool)
-    assert answer.patch is not None
     mask[answer.patch.window] = np.asarray(answer.patch.logits > 0)
     return mask
 
@@ -368,7 +367,6 @@ INSIDE, NEXT_TO_IT = (10.0, 25.0, 25.0, True), (10.0, 24.0, 31.0, True)
 
 
 def share_of_the_liver(state: SolverState) -> float:
-    assert state.patch is not None
     found = np.zeros(GRID, dtype=bool)
     found[state.patch.window] = state.patch.logits > 0
     return float(found[LIVER].mean())

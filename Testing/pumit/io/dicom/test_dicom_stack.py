@@ -27,7 +27,6 @@ def test_slices_are_sorted_along_their_normal(tmp_path, orientation):
         np.testing.assert_allclose(volume.index_to_world((k, 0, 0)), position, atol=1e-4)
         expected = np.asarray(position) + 3 * 0.7 * row + 2 * 0.9 * column
         np.testing.assert_allclose(volume.index_to_world((k, 2, 3)), expected, atol=1e-4)
-    assert volume.source is not None
     assert volume.source.series_instance_uid == "1.2.3"
     places = [dcmread(file).ImagePositionPatient for file in volume.source.files]
     np.testing.assert_allclose(places, positions, atol=1e-4)
@@ -95,7 +94,6 @@ def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path):
     volume = Volume.read(tmp_path)
     assert volume.shape == (10, 21, 10)
     assert volume.spacing_mm == pytest.approx((2.5, 0.8, 0.8))
-    assert volume.source is not None
     assert len(volume.source.files) == 10
     for position in positions:
         d, h, w = np.round(volume.world_to_index(np.add(position, (3.2, 4.8, 0)))).astype(int)
@@ -110,7 +108,6 @@ def test_single_slice_or_file_is_planar_with_its_own_position(tmp_path):
     np.testing.assert_allclose(volume.index_to_world((0, 0, 1)), (1, 2.7, 3))
     volume = Volume.read(sorted((tmp_path / "ct5").iterdir())[0])
     assert volume.is_planar
-    assert volume.source is not None
     assert len(volume.source.files) == 1
 
 

@@ -59,7 +59,6 @@ def made(folder: Path, rows: list[TrainingRow], **changes: Any) -> str:
     data = {**RECIPE["data"], "folder": str(folder / "secret")}
     comparison = read_comparison(written(folder, **{"data": data, **changes}))
     path = write_comparison_page(folder, folder / "runs", comparison)
-    assert path is not None
     return path.read_text(encoding="utf-8")
 
 
@@ -100,7 +99,6 @@ def test_what_was_not_found_has_no_distance_and_does_not_flatter():
     np.testing.assert_allclose(found.values["hd95_mm", ALL], [[np.nan, 4.0]])
     assert (found.undefined("hd95_mm"), found.undefined("hd95_mm", "b")) == (1, 1)
     worst = found.worst()
-    assert worst is not None
     assert worst[1:] == ("case_0", pytest.approx(0.45))
 
 

@@ -73,7 +73,6 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(tmp_path, monkeypatch
         assert row.steps == 2
         assert row.processor_seconds > 0
         assert row.seconds > 0
-        assert row.peak_memory_gib is not None
         assert 0.1 < row.peak_memory_gib < 8
         assert row.prediction_seconds > 0
         assert {(c.case, c.label) for c in row.cases} == {

@@ -180,7 +180,6 @@ def test_folders_of_dicom_are_paired_with_label_maps(tmp_path):
 def test_usual_layouts_are_recognised(tmp_path, files, images, labels, channels):
     touch(tmp_path, *files)
     found = guess_pairs(tmp_path)
-    assert found is not None
     assert (found.layout, found.data.channels) == (f"images: {images}, labels: {labels}", channels)
     assert [case.name for case in found.data.cases] == ["a"]
     assert not found.problems

@@ -26,7 +26,6 @@ def test_kernels_of_thin_grids_get_their_gradient(depth, kind):
         with half_precision(CPU, precision):
             answer = conv(image)
         (answer.float() * weights).sum().backward()
-        assert conv.weight.grad is not None
         found.append(conv.weight.grad.clone())
     torch.testing.assert_close(found[1], found[0], rtol=0.05, atol=0.05 * float(found[0].std()))
 
@@ -66,7 +65,6 @@ def test_single_fields_are_convolved_like_batches(batch, kernel, options):
             answer = conv(x)
         answer.square().sum().backward()
         assert x.grad is not None
-        assert conv.weight.grad is not None
         found.append((answer.detach(), x.grad, conv.weight.grad.clone()))
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 

@@ -109,7 +109,6 @@ def test_a_prototype_is_the_mean_of_its_vectors(tmp_path, tiny_sizes, begun):
     task = build(recipe, run_of(recipe, tmp_path)).task
     assert isinstance(task, PromptableTask)
     prototypes = task.network.prototypes
-    assert prototypes is not None
     before = prototypes.weight.detach().clone()
     count, degrees = len(before), [2, 5]
     begin_prototypes(task, degrees, seed=1)

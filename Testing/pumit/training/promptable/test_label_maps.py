@@ -69,9 +69,7 @@ def test_a_wide_scene_shows_classes_as_the_map_lies(shells):
     generator = torch.Generator().manual_seed(2)
     scenes = [maps.draw(da0, SIZE, generator, is_wide=True) for da0 in range(6)]
     for scene in scenes:
-        assert scene is not None
         assert scene.is_upright
-        assert scene.classes is not None
         assert scene.classes.shape == scene.image.shape
         assert set(torch.unique(scene.classes).tolist()) <= {5, 6, 7, 8}
         for target in scene.targets:  # a structure, some together, or a part

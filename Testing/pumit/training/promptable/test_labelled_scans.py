@@ -56,7 +56,6 @@ def test_the_thick_axis_becomes_depth(folder):
     assert scan.image.spacing_mm == (4.0, 1.0, 1.0)
     assert scan.image.array.shape == (24, 40, 40)
     assert scan.places.keys() == {1, 2}
-    assert scan.labels is not None
     for value, (voxels, _) in scan.places.items():
         assert (np.asarray(scan.labels.array)[tuple(voxels.T)] == value).all()
 
@@ -163,7 +162,6 @@ def test_wide_scenes_have_the_class_of_each_voxel(folder, da0):
     assert drawn
     for scene in drawn:
         assert scene.is_upright
-        assert scene.classes is not None
         assert scene.classes.shape == scene.image.shape
         assert set(scene.classes.unique().tolist()) <= {UNKNOWN, 0, 1, 2}
         structure = scene.image[scene.classes > 0].mean()

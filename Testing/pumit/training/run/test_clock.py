@@ -88,11 +88,9 @@ def test_a_budget_is_counted_by_the_clock_of_the_schedule(clocks, clock, tmp_pat
 
     train_on()
     saved = read_run(tmp_path / LAST, schedule)
-    assert saved is not None
     assert saved.position.step == steps
     both = (saved.position.elapsed_s, saved.position.other_clock_s)
     assert both == ((10.0 * steps, 50.0 * steps) if kind == "processor" else (50.0, 10.0))
     train_on()  # nothing is left of the budget
     again = read_run(tmp_path / LAST, schedule)
-    assert again is not None
     assert again.position == saved.position

@@ -30,7 +30,6 @@ def test_what_is_saved_is_read(tmp_path):
     assert read_run(path, Schedule()) is None
     save_run(path, SAVED, Schedule())
     again = read_run(path, Schedule())
-    assert again is not None
     assert again.position == SAVED.position
     assert step_saved(path) == 7
     torch.testing.assert_close(again.network, STATE)
@@ -99,14 +98,12 @@ def test_time_before_a_stop_counts(tmp_path):
     path = tmp_path / "last.safetensors"
     run(tmp_path, SCHEDULE.changed(seconds=0.0))
     saved = read_run(path, SCHEDULE)
-    assert saved is not None
     assert saved.position.elapsed_s > 0
     saved.position.elapsed_s = 1000.0
     save_run(path, saved, SCHEDULE)
     for seconds, steps in ((0.4, 0), (3600.0, SCHEDULE.steps - 1)):
         assert len(run(tmp_path, SCHEDULE.changed(seconds=seconds))[0]) == steps
     again = read_run(path, SCHEDULE)
-    assert again is not None
     assert 1000 <= again.position.elapsed_s < 3600
 
 
@@ -131,7 +128,6 @@ def test_runs_of_older_versions_go_on(tmp_path):
     records, _ = run(tmp_path, task=task)
     assert [r["step"] for r in records] == list(range(5, SCHEDULE.steps + 1))
     saved = read_run(tmp_path / "last.safetensors", SCHEDULE)
-    assert saved is not None
     assert saved.optimizer["0.weight"]["step"] == 1 + SCHEDULE.steps - 4
     assert saved.optimizer.keys() == dict(task.network.named_parameters()).keys()
 
