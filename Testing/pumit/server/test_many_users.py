@@ -23,7 +23,6 @@ from pumit.server.sessions.state import ServerState
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.protocol import LeaseExpired
 
 
 class Waiting:
@@ -213,24 +212,6 @@ def test_released_and_expired_sessions_give_everything_back(run):
     assert all(gone)
     assert (memory.scan_bytes, memory.embedding_bytes) == (0, 0)
     assert (memory.awake, memory.asleep) == (0, 0)
-
-
-def test_a_volume_that_comes_after_its_session_s_end_is_refused(run, engine):
-    volume, _ = scan()
-
-    async def story(users):
-        sleeper, gone = await users.open(volume), users.state.leases.claim()
-        sleeper.active_at -= 400
-        users.state.leases.sweep()
-        users.state.leases.release(gone.token)
-        with pytest.raises(LeaseExpired):
-            await users.open(volume, gone)
-        return gone.session, sleeper.session.is_asleep, engine.holdings.scan_bytes
-
-    session, is_asleep, scan_bytes = run(story)
-    assert session is None
-    assert is_asleep
-    assert scan_bytes < volume.array.nbytes
 
 
 def test_what_was_compiled_is_given_back_when_the_last_user_goes_or_sleeps(

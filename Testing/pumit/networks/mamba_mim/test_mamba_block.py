@@ -6,7 +6,6 @@ from pumit.networks.mamba_mim.mamba_block import MambaBlock
 from scan_reference import selective_scan_reference
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 SIZES = {"state": 4, "conv": 3, "expand": 2, "dt_rank": 2}
 
@@ -48,23 +47,6 @@ def test_block_is_the_one_of_the_paper(number, conv):
     torch.testing.assert_close(mamba(x), in_words(mamba, x))
 
 
-def test_size_is_the_published_one():
-    mamba = MambaBlock(384, state=16, conv=4, expand=2, dt_rank=24)
-    sizes = {name: parameter.numel() for name, parameter in mamba.named_parameters()}
-    assert sizes == {
-        "in_proj.weight": 384 * 1536,
-        "conv1d.weight": 768 * 4,
-        "conv1d.bias": 768,
-        "x_proj.weight": 768 * (24 + 2 * 16),
-        "dt_proj.weight": 24 * 768,
-        "dt_proj.bias": 768,
-        "A_log": 768 * 16,
-        "D": 768,
-        "out_proj.weight": 768 * 384,
-    }
-    assert sum(sizes.values()) == 963_840
-
-
 def test_fresh_steps_are_spread_over_two_decades():
     torch.manual_seed(0)
     mamba = MambaBlock(500, **SIZES)
@@ -85,15 +67,3 @@ def test_published_code_begins_with_steps_of_softplus_of_zero():
     for layer in (mamba.in_proj, mamba.x_proj, mamba.dt_proj, mamba.out_proj):
         bound = (6 / (layer.in_features + layer.out_features)) ** 0.5
         assert 0.7 * bound < layer.weight.abs().max() <= bound
-
-
-def test_block_trains_under_autocast_and_checkpointing():
-    mamba = MambaBlock(6, **SIZES)
-    x = tokens().float()
-    expected = mamba(x)
-    with torch.autocast("cpu", torch.bfloat16):
-        y = checkpoint(mamba, x, use_reentrant=False)
-    assert isinstance(y, Tensor)
-    y.float().sum().backward()
-    torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.02)
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in mamba.parameters())

@@ -134,14 +134,6 @@ def test_the_batchs_length_counts_all_images_and_changes_nothing_that_is_used():
         torch.testing.assert_close(plain.eval()(x, visible), official.eval()(x, visible))
 
 
-def test_an_unstable_order_passes_the_same_cells():
-    network = tiny_mim("mamba_mim", official_compat=["unstable_order"])
-    _, visible = field_and_mask()
-    index = visible.flatten(1).nonzero()[:, 1].view(2, -1)
-    order = network._order(visible, index)
-    assert torch.equal(order.sort(1).values, index)
-
-
 def test_tokens_that_passed_in_any_order_come_back_to_their_places(monkeypatch):
     network = tiny_mim("mamba_mim").eval()
     network.encoder.layers = torch.nn.ModuleList()  # without them order means nothing

@@ -26,7 +26,6 @@ TINY: dict[str, Any] = {
     "patch": (2, 2, 2),
     "num_classes": 3,
 }
-FLAT = {**TINY, "patch": (1, 4, 4), "merges": ((1, 2, 2), (1, 2, 2)), "num_supervised_levels": 1}
 
 
 def tiny(**sizes: Any) -> NnFormer:
@@ -59,16 +58,6 @@ def test_logits_lie_on_the_fields_grid_and_gradients_reach_all(sizes, size, seco
         assert size == (4, 4, 4) or p.grad.abs().sum() > 0, name
 
 
-@pytest.mark.parametrize("size", [(1, 17, 24), (3, 32, 16)])
-def test_slices_are_kept_where_nothing_halves_the_depth(size):
-    network = tiny(**FLAT)
-    assert network.stride == (1, 8, 8)
-    logits = network(torch.randn(1, 1, *size))
-    assert logits.shape == (1, 3, *size)
-    logits.square().mean().backward()
-    assert all(p.grad is not None for p in network.parameters())
-
-
 def test_the_official_options_change_the_answer_and_no_weight():
     windows = ((2, 2, 2),) * 3
     state = {
@@ -91,7 +80,7 @@ def test_the_trainer_weighs_three_levels_as_published():
     network = tiny(**sizes, num_supervised_levels=3, drop_path=0.0)
     labels = torch.randint(0, 3, (1, 16, 16, 16), dtype=torch.uint8)
     batch = SegmentationBatch(torch.randn(1, 1, 16, 16, 16), labels, ["a"])
-    task = SegmentationTask(network, None)  # type: ignore[arg-type]  # nothing is drawn
+    task = SegmentationTask(network, None)  # nothing is drawn
 
     found = task(batch)["loss"]
 
@@ -114,14 +103,6 @@ def test_blocks_are_found_and_may_be_computed_again():
             network(x).square().mean().backward()
         gradients.append([p.grad for p in network.parameters() if p.grad is not None])
     torch.testing.assert_close(gradients[0], gradients[1])
-
-
-def test_half_precision_gives_finite_answers():
-    network = tiny()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = network(torch.randn(1, 1, 9, 8, 8))
-    assert logits.isfinite().all()
-    logits.float().sum().backward()
 
 
 @pytest.mark.parametrize(

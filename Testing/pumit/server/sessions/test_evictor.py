@@ -255,10 +255,6 @@ def test_a_good_part_of_the_machine_is_for_sessions(monkeypatch, total, limit):
     assert Limits().max_memory_bytes == limit * GIB
 
 
-def test_without_an_accelerator_there_is_none_to_ask():
-    assert limits.device_bytes("cpu") == (None, None)
-
-
 def test_the_accelerator_of_the_model_is_requested(monkeypatch):
     devices = []
 

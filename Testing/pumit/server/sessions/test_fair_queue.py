@@ -6,7 +6,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import torch
 from pumit.errors import Cancelled
 from pumit.server.sessions import fair_queue
 from pumit.server.sessions.fair_queue import Deferred, FairQueue, Job
@@ -144,24 +143,6 @@ def test_a_click_is_answered_while_another_s_long_job_runs(queue):
     assert click.future.result(0) == "pumit-predict"
     assert not long.job.future.done()
     assert long.finish() == "labels"
-
-
-def test_a_click_does_not_inherit_the_inference_mode_of_a_long_job(queue):
-    began, go = threading.Event(), threading.Event()
-
-    def work(job: Job) -> bool:
-        with torch.inference_mode():
-            began.set()
-            assert go.wait(10)
-            job.report(0.5)
-            return torch.is_inference_mode_enabled()
-
-    long = queue.submit("a", work, segment="pumit:automatic", kind="automatic")
-    assert began.wait(10)
-    click = queue.submit("b", lambda job: torch.is_inference_mode_enabled(), segment="1")
-    go.set()
-    assert long.future.result(10)
-    assert not click.future.result(0)
 
 
 def test_one_job_of_each_other_session_is_run_at_a_check_point(queue):

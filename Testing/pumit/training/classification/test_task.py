@@ -15,7 +15,6 @@ from pumit.training.classification.task import (
     PreparedImages,
     probabilities_of,
 )
-from pumit.training.recipes.schedule import Schedule
 from pumit.volume import Volume
 from torch import Tensor, nn
 
@@ -94,15 +93,6 @@ def test_the_loss_is_the_cross_entropy_of_the_labels():
     one, other = torch.sigmoid(torch.tensor([0.0, 1.5])).log()
     assert result["loss"].item() == pytest.approx(-float(one + other) / 2)
     assert result["accuracy"].item() == 0.5
-
-
-def test_vectors_are_spared_from_weight_decay():
-    task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
-    decayed, spared = task.parameter_groups(Schedule(weight_decay=0.01))
-    assert [p.ndim for p in decayed["params"]] == [2]
-    assert decayed["weight_decay"] == 0.01
-    assert [p.ndim for p in spared["params"]] == [1]
-    assert spared["weight_decay"] == 0
 
 
 def test_answers_see_the_images_darkened_as_the_form_says():

@@ -18,7 +18,6 @@ from pumit.training.comparison.page import (
     ALL,
     differences_of,
     network_scores,
-    without_paths,
     write_comparison_page,
 )
 from pumit.training.comparison.plan import read_comparison
@@ -140,13 +139,6 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path):
     page = made(tmp_path, ROWS_MADE[:1], seeds=[0], networks=RECIPE["networks"][:1])
     assert "With one seed" in text_of(page)
     assert "Differences" not in text_of(page)
-
-
-def test_paths_of_a_recipe_are_but_names():
-    given = {"cases": [{"image": "/a/b.nii.gz"}], "images": "i/*", "folder": "/mnt/me"}
-    kept = {"cases": [{"image": "b.nii.gz"}], "images": "i/*", "folder": "FOLDER"}
-    assert without_paths(given) == kept
-    assert without_paths(["~/x.pt", "..\\up", "C:\\me\\y.nii", 3]) == ["x.pt", "up", "y.nii", 3]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="paths are written otherwise")

@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from pumit.errors import PumitError, VolumeError
+from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
-from pumit.training.data.class_matching import class_indices
 from pumit.training.data.classes import (
     ClassValue,
     base_values,
@@ -51,16 +50,6 @@ def test_regions_come_before_those_within_them(given):
     # Those that only meet stay in their order.
     meeting = classes_from({"b": [2, 3], "a": [1, 2], "c": 1})
     assert [c.label.name for c in meeting] == ["b", "a", "c"]
-
-
-def test_label_map_of_regions_is_read_by_its_values():
-    classes = classes_from(BRATS)
-    indices = class_indices(np.array([[[0, 1, 4, 2]]]), classes)
-    np.testing.assert_array_equal(indices, [[[0, 1, 3, 2]]])
-    masks = region_table(classes)[:, indices]
-    np.testing.assert_array_equal(masks[1], [[[0, 1, 1, 0]]])
-    with pytest.raises(VolumeError, match="label values 3"):
-        class_indices(np.array([[[3]]]), classes)
 
 
 @pytest.mark.parametrize(

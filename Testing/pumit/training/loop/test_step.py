@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.errors import TrainingError
-from pumit.runs import read_log
 from pumit.training.loop.step import (
     MemoryShortError,
     WorkerLostError,
-    fewer_workers,
     first_not_finite,
     memory_short,
-    retry_with_less_memory,
 )
-from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from torch import nn
 
@@ -29,41 +24,6 @@ def test_memory_that_runs_out_is_distinguished_from_other_errors():
     with pytest.raises(RuntimeError) as caught:  # a real one
         torch.empty(2**60, dtype=torch.uint8)
     assert memory_short(caught.value) is not None
-
-
-@pytest.mark.slow
-def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path):
-    tried: list[int] = []
-    sizes = [8]
-
-    def attempt() -> str:
-        tried.append(sizes[-1])
-        if sizes[-1] > 2:
-            raise RuntimeError("not enough memory")
-        return f"with {sizes[-1]}"
-
-    def smaller(short: MemoryShortError) -> str | None:
-        sizes.append(sizes[-1] // 2)
-        return f"{sizes[-1]} now." if sizes[-1] else None
-
-    reporter = RunReporter(tmp_path)
-    assert retry_with_less_memory(attempt, smaller, reporter) == "with 2"
-    assert tried == [8, 4, 2]
-    records, _ = read_log(tmp_path)
-    assert [r["event"] for r in records] == ["smaller patch"] * 2
-    assert "not enough memory. 4 now." in records[0]["sentence"]
-
-    def never() -> str:
-        raise MemoryError
-
-    with pytest.raises(TrainingError, match="cannot be made smaller"):
-        retry_with_less_memory(never, smaller, RunReporter())
-    with pytest.raises(RuntimeError, match="a bug"):
-        retry_with_less_memory(_fail, smaller, RunReporter())
-
-
-def _fail() -> str:
-    raise RuntimeError("a bug")
 
 
 def plan(patch: tuple[int, int, int], batch: int) -> DataPlan:
@@ -81,12 +41,6 @@ def test_plans_lose_patches_then_their_size_then_the_last_but_one():
     assert seen[-1] == ((16, 32, 64), 1)  # one more than the coarsest level needs
     sizes = [patch[0] * patch[1] * patch[2] * batch for patch, batch in seen]
     assert sizes == sorted(sizes, reverse=True)
-
-
-def test_workers_are_halved_until_training_draws_itself():
-    assert fewer_workers(4) == (2, "2 of 4 such processes go on.")
-    assert fewer_workers(1) == (0, "Training does it itself now.")
-    assert fewer_workers(0) is None
 
 
 def network() -> nn.Sequential:

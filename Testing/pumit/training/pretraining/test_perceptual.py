@@ -60,8 +60,8 @@ def torchvision(monkeypatch: pytest.MonkeyPatch, vgg_state: dict[str, Tensor]) -
 
     package, models = ModuleType("torchvision"), ModuleType("torchvision.models")
     entry = SimpleNamespace(get_state_dict=get_state_dict)
-    models.VGG16_Weights = SimpleNamespace(IMAGENET1K_V1=entry)  # type: ignore[attr-defined]
-    package.models = models  # type: ignore[attr-defined]
+    models.VGG16_Weights = SimpleNamespace(IMAGENET1K_V1=entry)
+    package.models = models
     monkeypatch.setitem(sys.modules, "torchvision", package)
     monkeypatch.setitem(sys.modules, "torchvision.models", models)
     return options
@@ -124,18 +124,6 @@ def test_at_most_so_many_slices_are_inspected(loss, monkeypatch):
 # --- VGG16 and LPIPS ------------------------------------------------------------------------------
 
 
-def test_vgg16_bears_the_names_and_shapes_of_torchvision():
-    features = Vgg16Features()
-    widths = [width for stage in STAGES for width in stage]
-    shapes = {n: tuple(p.shape) for n, p in features.named_parameters()}
-    before = [3, *widths[:-1]]
-    for number, given, width in zip(CONVOLUTIONS, before, widths, strict=True):
-        assert shapes.pop(f"{number}.weight") == (width, given, 3, 3)
-        assert shapes.pop(f"{number}.bias") == (width,)
-    assert not shapes
-    assert sum(p.numel() for p in features.parameters()) == 14_714_688
-
-
 def lpips(state: dict[str, Tensor], linear: list[Tensor], x: Tensor, y: Tensor) -> float:
     """The published formula for slices (n, 3, H, W) in -1..1, in double precision."""
     mean = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -169,6 +157,7 @@ def test_vgg16_gives_twice_the_published_lpips(vgg_state, torchvision, tmp_path,
     given = blurred(image, 1)
     expected = 2 * lpips(vgg_state, linear, given[0].movedim(1, 0), image[0].movedim(1, 0))
     assert float(loss(given, image, ISOTROPIC)) == pytest.approx(expected, rel=1e-4)
+    assert sum(p.numel() for p in Vgg16Features().parameters()) == 14_714_688
     # Only tensors, and only those that were published, are taken from torchvision.
     assert torchvision == {"progress": False, "check_hash": True, "weights_only": True}
 
