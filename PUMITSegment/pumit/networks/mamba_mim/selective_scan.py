@@ -44,14 +44,10 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
         y, shape (B, E, L), with u's dtype. Computed in float32, or float64 if u is, also under
         autocast; on a GPU by mamba_ssm's kernel if installed.
 
-    Raises:
-        ValueError: If shapes do not fit; the message names the tensor.
-
     Source:
         Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, 2023,
         eq. 2 and 4, algorithm 2.
     """
-    _require_shapes(u, delta, A, B, C, D)
     exact = torch.promote_types(u.dtype, torch.float32)
     values = [tensor.to(exact) for tensor in (u, delta, A, B, C, D)]
     is_supported = exact == torch.float32 and A.shape[1] <= MOST_STATES
@@ -186,23 +182,3 @@ def _pass_back(decay: Tensor, g: Tensor, later: Tensor) -> Tensor:
     for t in range(len(views) - 1, 0, -1):
         views[t - 1].addcmul_(rates[t], views[t])
     return rates[0] * views[0]
-
-
-def _require_shapes(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> None:
-    if u.dim() != 3 or 0 in u.shape:
-        raise ValueError(f"u must be (batch, channels, tokens), got {tuple(u.shape)}")
-    batch, channels, tokens = u.shape
-    if A.dim() != 2 or A.shape[0] != channels or A.shape[1] < 1:
-        raise ValueError(f"A must be ({channels}, states), got {tuple(A.shape)}")
-    expected = {
-        "delta": (delta, (batch, channels, tokens)),
-        "B": (B, (batch, A.shape[1], tokens)),
-        "C": (C, (batch, A.shape[1], tokens)),
-        "D": (D, (channels,)),
-    }
-    for name, (tensor, shape) in expected.items():
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must be {shape} for this u, got {tuple(tensor.shape)}")
-    for name, (tensor, _) in {"u": (u, ()), "A": (A, ()), **expected}.items():
-        if not tensor.is_floating_point():
-            raise ValueError(f"{name} must be real floating point, got {tensor.dtype}")

@@ -7,10 +7,9 @@ import torch
 from mim_networks import TINY, tiny_mim
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
-from pumit.networks.mamba_mim import state_space_token_interpolation
 from pumit.networks.mamba_mim.mamba_mim import MambaMim
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks, tokens_to_map
-from pumit.networks.mamba_mim.token_interpolation import QUIRKS
+from pumit.networks.mamba_mim.token_interpolation import QUIRKS, state_space_token_interpolation
 from pumit.networks.mamba_mim.unetr_mamba import halvings
 from torch import Tensor
 
