@@ -239,7 +239,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         },
     ),
     "nnformer_synapse": NetworkRecipe(
-        "pumit.networks.nnformer",
+        "pumit.networks.nnformer.network",
         "NnFormer",
         # 64 x 128 x 128 crops of CT at 3 x 0.76 x 0.76 mm; 13 organs and the background.
         {
@@ -254,7 +254,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         },
     ),
     "nnformer_tumor": NetworkRecipe(
-        "pumit.networks.nnformer",
+        "pumit.networks.nnformer.network",
         "NnFormer",
         # 128^3 crops of MR in four sequences at 1 mm; 3 parts of a tumour and the background.
         {
@@ -268,7 +268,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         },
     ),
     "nnformer_acdc": NetworkRecipe(
-        "pumit.networks.nnformer",
+        "pumit.networks.nnformer.network",
         "NnFormer",
         # 14 x 160 x 160 crops of MR at 6.35 x 1.52 x 1.52 mm; 3 parts of a heart, background.
         {
@@ -286,7 +286,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         earlier={"rounds_down": False},
     ),
     "nnformer_small": NetworkRecipe(
-        "pumit.networks.nnformer",
+        "pumit.networks.nnformer.network",
         "NnFormer",
         {
             **_NNFORMER_CUBES,

@@ -21,7 +21,7 @@ from pumit.models.swin_unetr_file import (
     read_swin_unetr_file,
 )
 from pumit.networks.build import RECIPES
-from pumit.networks.nnformer import NnFormer, tables_for
+from pumit.networks.nnformer.network import NnFormer, tables_for
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr

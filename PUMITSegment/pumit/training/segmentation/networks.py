@@ -10,7 +10,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
-from pumit.networks.nnformer import field_stride, global_windows, stage_grids
+from pumit.networks.nnformer.network import field_stride, global_windows, stage_grids
 from pumit.networks.promptable.segmentation import encoded_stride
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.training.recipes.segmentation import DEFAULT_NETWORK

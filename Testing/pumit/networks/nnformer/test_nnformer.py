@@ -9,7 +9,7 @@ import torch
 from monai.losses import DiceCELoss
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
-from pumit.networks.nnformer import NnFormer
+from pumit.networks.nnformer.network import NnFormer
 from pumit.training.loop.sharding import recomputed, repeated_blocks
 from pumit.training.segmentation.patches import SegmentationBatch
 from pumit.training.segmentation.task import SegmentationTask
