@@ -58,42 +58,6 @@ def length_scale(n_test: int, n_train: int) -> float:
     return math.log(n_test) / math.log(max(n_train, 2))
 
 
-def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) -> Tensor:
-    """Compute the bias-mode mask b_ij = -beta_h * |p_i - p_j|, to be added to q_i . k_j.
-
-    Differs from the source: the sign is negative, because the paper's +beta with positive slopes
-    would reward distance, while its text asks for a penalty. The distance is that on the grid:
-    with the paper's |i - j|, vertical neighbours on a grid of 128 columns would be 128 apart.
-    Positions of one column give the paper's 1-D form: a Toeplitz matrix with a zero diagonal.
-
-    Args:
-        positions: Grid positions of the tokens, shape (N, 1), (N, 2) or (N, 3).
-        beta: Slope per head, shape (heads,); positive slopes penalise distance.
-
-    Returns:
-        Bias, shape (heads, N, N), in the dtype of `beta`; differentiable in `beta`.
-
-    Raises:
-        ValueError: If a shape is wrong.
-
-    Source:
-        Song et al., BA-SAM, CVPR 2024, eq. 10.
-    """
-    if positions.ndim != 2 or not 1 <= positions.shape[1] <= 3:
-        raise ValueError(
-            f"Positions need shape (N, 1), (N, 2) or (N, 3), got {tuple(positions.shape)}."
-        )
-    slopes = torch.as_tensor(beta, device=positions.device)
-    if not slopes.is_floating_point():
-        slopes = slopes.to(torch.get_default_dtype())
-    if slopes.ndim > 1:
-        raise ValueError(f"Slopes need shape (heads,), got {tuple(slopes.shape)}.")
-    exact = positions.to(torch.promote_types(slopes.dtype, torch.float32))
-    # Not the matrix product form, which loses the exact zeros of the diagonal.
-    distance = torch.cdist(exact, exact, compute_mode="donot_use_mm_for_euclid_dist")
-    return -slopes.reshape(-1, 1, 1) * distance.to(slopes.dtype)  # (heads, N, N)
-
-
 def ba_attention(
     q: Tensor,
     k: Tensor,
@@ -111,6 +75,10 @@ def ba_attention(
     lambda = log_{n_train}(N) / sqrt(d). As in the paper, lambda multiplies the bias, too. About a
     thousand queries are processed at a time, and the backward pass recomputes each chunk, so memory
     is bounded in training as well.
+
+    Differs from the source: the sign is negative, because the paper's +beta with positive slopes
+    would reward distance, while its text asks for a penalty. The distance is that on the grid:
+    with the paper's |i - j|, vertical neighbours on a grid of 128 columns would be 128 apart.
 
     Args:
         q: Queries, shape (B, heads, N, d); keys and values have the same.
@@ -132,7 +100,7 @@ def ba_attention(
         ValueError: If the grid has another number of tokens.
 
     Source:
-        Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.
+        Song et al., BA-SAM, CVPR 2024, eq. 9 and 10.
     """
     # 1. Score scale; plain attention if there is no bias.
     length = q.shape[2]

@@ -41,7 +41,7 @@ class BaSam(nn.Module):
 
     Source:
         Kirillov et al., Segment Anything, ICCV 2023; Song et al., BA-SAM, CVPR 2024, section 4.3.
-        Differs from the source: the sign and the 2D distance (see `bias_mode_mask`). The authors'
+        Differs from the source: the sign and the 2D distance (see `ba_attention`). The authors'
         code has no distance term and drops the pretrained relative and absolute positions.
     """
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pumit.networks import ba_sam
-from pumit.networks.ba_sam import GridDistance, ba_attention, bias_mode_mask, length_scale
+from pumit.networks.ba_sam import GridDistance, ba_attention, length_scale
 from torch import Tensor
 
 
@@ -24,33 +24,6 @@ def test_length_scale_gives_the_published_figures():
             length_scale(*lengths)
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes):
-    positions = raster((4,) * axes)
-    slopes = torch.tensor([0.0, 0.1, 2.5], dtype=torch.float64)
-
-    mask = bias_mode_mask(positions, slopes)
-
-    for i, j in ((0, 0), (0, 1), (1, len(positions) - 1), (3, 2)):
-        distance = math.dist(positions[i].tolist(), positions[j].tolist())
-        torch.testing.assert_close(mask[:, i, j], -slopes * distance)
-    far = bias_mode_mask(torch.rand(40, axes) * 1e4, 1.0)
-    assert (far.diagonal(dim1=-2, dim2=-1) == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("shape", "slopes", "reason"),
-    [
-        ((5,), torch.ones(2), "Positions need shape"),
-        ((5, 4), torch.ones(2), "Positions need shape"),
-        ((5, 2), torch.ones(2, 2), "Slopes need shape"),
-    ],
-)
-def test_mask_refuses_other_shapes(shape, slopes, reason):
-    with pytest.raises(ValueError, match=reason):
-        bias_mode_mask(torch.zeros(shape), slopes)
-
-
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 80))
 def test_chunks_cover_every_query_once_and_hold_the_distances(sizes, rows):
     distance = GridDistance(sizes, device=torch.device("cpu"), dtype=torch.float64)
@@ -64,6 +37,12 @@ def test_chunks_cover_every_query_once_and_hold_the_distances(sizes, rows):
         torch.testing.assert_close(got, expected[start:stop])
         before = stop
     assert before == len(positions)
+
+
+def bias_mode_mask(positions: Tensor, beta: Tensor) -> Tensor:
+    exact = positions.to(beta.dtype)
+    distance = (exact[:, None] - exact).square().sum(-1).sqrt()
+    return -beta.reshape(-1, 1, 1) * distance
 
 
 def written_out(

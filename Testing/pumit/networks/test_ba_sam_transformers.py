@@ -6,7 +6,7 @@ import importlib
 import pytest
 import torch
 from pumit.networks import ba_sam
-from pumit.networks.ba_sam import bias_mode_mask, length_scale
+from pumit.networks.ba_sam import length_scale
 from pumit.networks.build import build_network
 from torch import nn
 
@@ -104,7 +104,8 @@ def test_a_global_block_follows_the_formula_at_any_size(network, grid):
     table_w = module.relative_position_table(attention.rel_pos_w, grid[1])
     relative = torch.einsum("hqc,qkc->hqk", q, table_h[row[:, None], row])
     relative += torch.einsum("hqc,qkc->hqk", q, table_w[column[:, None], column])
-    bias = bias_mode_mask(positions, torch.tensor(slopes))
+    distance = torch.cdist(positions.float(), positions.float())
+    bias = -torch.tensor(slopes).reshape(-1, 1, 1) * distance
     weights = (scale * (q @ k.transpose(1, 2) + bias) + relative).softmax(-1)
     expected = attention.proj((weights @ v).transpose(0, 1).reshape(1, *grid, 32))
 
