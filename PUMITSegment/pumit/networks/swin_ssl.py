@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pumit.errors import PumitError
 from pumit.networks.monai import SwinTransformer
@@ -101,11 +100,6 @@ class SwinSsl(nn.Module):
         return SwinSslAnswer(self.turns(first), self.contrast(second), self.decoder(bottom))
 
 
-class _Doubled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.interpolate(x, scale_factor=2, mode="trilinear", align_corners=False)
-
-
 def _decoder(width: int, channels: int) -> nn.Sequential:
     """Build the decoder from the bottleneck to the image: five convolutions with up-sampling.
 
@@ -115,6 +109,6 @@ def _decoder(width: int, channels: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for into in (width // 2, width // 4, width // 8, width // 16, width // 16):
         layers += [nn.Conv3d(width, into, 3, padding=1), nn.InstanceNorm3d(into)]
-        layers += [nn.LeakyReLU(), _Doubled()]
+        layers += [nn.LeakyReLU(), nn.Upsample(scale_factor=2, mode="trilinear")]
         width = into
     return nn.Sequential(*layers, nn.Conv3d(width, channels, 1))

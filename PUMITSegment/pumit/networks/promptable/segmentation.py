@@ -16,7 +16,7 @@ from pumit.networks.pumit.segmentation_network import SegmentationHead
 NAME = "PUMIT's encoder"
 LOW, HIGH = 0.005, 0.995  # quantiles of a field mapped to 0 and 1
 HALVINGS = 3  # in-plane, from voxels to tokens
-BINS, CLIP = 128, 4.0  # as in `preprocessing.intensity`
+BINS, CLIP = 128, 4.0  # as in `preprocessing.fields`
 SAMPLED = 1 << 18  # approximate number of voxels sampled for the quantiles
 
 
@@ -130,7 +130,7 @@ def encoded_stride(da0: int) -> tuple[int, int, int]:
 def encoder_channels(x: Tensor) -> Tensor:
     """Compute the promptable network's input channels, (B, 1, D, H, W) to (B, 3, D, H, W).
 
-    Like `preprocessing.intensity.field_channels`, but on the fields' device and with quantiles of
+    Like `preprocessing.fields.field_channels`, but on the fields' device and with quantiles of
     every n-th voxel.
     """
     flat = x.flatten(1)  # (B, N)

@@ -66,26 +66,16 @@ def prior_regularization(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     is lambda_1 * first + lambda_2 * second.
 
     Args:
-        probabilities: Distributions over K tokens: a grid (B, K, D, H, W), or lists (B, N, K) or
-            (N, K).
+        probabilities: Distributions over K tokens: a grid (B, K, D, H, W), or a list (N, K).
 
     Returns:
         Negative entropy of the mean distribution, -ln K (uniform) to 0, and mean entropy of the
         distributions, 0 (one-hot) to ln K; both in nats, scalars, at least in single precision.
 
-    Raises:
-        ValueError: If the shape is another.
-
     Source:
         PUMIT, section "Extended Prior Distribution Regularization", eq. 4.
     """
-    if probabilities.ndim not in (2, 3, 5):
-        raise ValueError(
-            "Expected probabilities (B, K, D, H, W), (B, N, K) or (N, K), got shape "
-            f"{tuple(probabilities.shape)}."
-        )
-    dim = 1 if probabilities.ndim == 5 else -1
-    p = probabilities.movedim(dim, -1).flatten(0, -2)  # (N, K)
+    p = probabilities.movedim(1, -1).flatten(0, -2)  # (N, K)
     if _is_half(p):
         p = p.float()
     # A single reduction: K sums of probabilities, the sum of entropies, the number of cells.
