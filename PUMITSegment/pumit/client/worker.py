@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pumit
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
-from pumit.system.process import python_environment, start_program
+from pumit.system.process import python_environment, read_lines, start_program
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # Long enough to keep the session of a viewer left open overnight: no one else needs the worker.
@@ -64,8 +64,8 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         self._environment = environment
         self._start_timeout_s = start_timeout_s
         self._on_exit = on_exit
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: queue.Queue[bytes] = queue.Queue()
+        self._process: subprocess.Popen[str] | None = None
+        self._output: queue.Queue[str] = queue.Queue()
         self._error_lines: deque[str] = deque(maxlen=50)
         self.url = ""
         self.token = ""
@@ -111,8 +111,8 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
         assert process.stdout is not None
         assert process.stderr is not None
-        _in_thread(_read_lines, process.stdout, self._output.put)
-        reader = _in_thread(_read_lines, process.stderr, partial(_note, self._error_lines))
+        _in_thread(read_lines, process.stdout, self._output.put)
+        reader = _in_thread(read_lines, process.stderr, partial(_note, self._error_lines))
         _in_thread(self._wait, process, self.ended)
         try:
             self.url = str(self._await_ready(reader)["url"])
@@ -157,7 +157,7 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
         with contextlib.suppress(OSError):
             process.stdin.close()
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _launch(self) -> subprocess.Popen[str]:
         own = {TOKEN_VARIABLE: self.token, PARENT_VARIABLE: str(os.getpid())}
         windows: dict[str, Any] = {}
         if sys.platform == "win32":
@@ -168,6 +168,8 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             stdin=subprocess.PIPE,  # never written; its closing tells the worker that we ended
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
             env={**python_environment(self._environment), **own},
             cwd=Path(pumit.__file__).resolve().parent.parent,
             start_new_session=True,
@@ -191,12 +193,12 @@ class LocalWorker(AbstractContextManager["LocalWorker"]):
             last = self._error_lines[-1] if self._error_lines else "it said nothing"
             raise ServiceError(f"The worker could not start: {last}.") from None
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
             raise ServiceError("The worker has not been started.")
         return self._process
 
-    def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
+    def _wait(self, process: subprocess.Popen[str], ended: threading.Event) -> None:
         status = process.wait()
         # At once, before the group's ID can be reused.
         signal_tree(process, force=True)
@@ -212,20 +214,12 @@ def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thre
     return thread
 
 
-def _note(lines: deque[str], line: bytes) -> None:
+def _note(lines: deque[str], line: str) -> None:
     if line:
-        lines.append(line.decode("utf-8", errors="replace").rstrip())
+        lines.append(line.rstrip())
 
 
-def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
-    """Pass on every line, then an empty one; a full pipe would block the worker."""
-    with pipe:
-        for line in pipe:
-            take(line)
-    take(b"")
-
-
-def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
+def signal_tree(process: subprocess.Popen[Any], *, force: bool) -> None:
     """End a process and its descendants, without waiting; it may be a launcher of the worker."""
     if sys.platform == "win32":
         if process.poll() is None:

@@ -12,10 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pumit
 
@@ -68,6 +68,14 @@ def start_program(
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
     environment = {**python_environment(), **(variables or {})}
     return subprocess.Popen(command, env=environment, **options)
+
+
+def read_lines(pipe: IO[str], take: Callable[[str], object]) -> None:
+    """Pass on every line of a pipe, then an empty one; a full pipe would block the child."""
+    with pipe:
+        for line in pipe:
+            take(line)
+    take("")
 
 
 class _BasicLimits(ctypes.Structure):

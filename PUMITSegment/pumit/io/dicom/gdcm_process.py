@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -34,7 +34,7 @@ from pydicom.uid import UID, SecondaryCaptureImageStorage
 from pumit.errors import VolumeError
 from pumit.geometry import Array
 from pumit.io.dicom.files import DicomFile
-from pumit.system.process import JobObject, python_program, start_program
+from pumit.system.process import JobObject, python_program, read_lines, start_program
 
 # Attributes that decoders need. GDCM would apply others, such as RescaleSlope.
 _IMAGE_PIXEL = (
@@ -117,7 +117,8 @@ class GdcmProcess:
         """End the process and delete its files."""
         if self._process is not None:
             if self._watched is not None and self._watched.pid != self._process.pid:
-                _kill(self._watched)
+                with suppress(psutil.Error):  # it has ended
+                    self._watched.kill()
             self._process.kill()
             self._process.wait()
             self._job_object.close()
@@ -168,7 +169,7 @@ class GdcmProcess:
                 "first, for example with gdcmconv --raw."
             ) from error
         reader = threading.Thread(
-            target=_read_lines, args=(self._process.stdout, self._answers.put), daemon=True
+            target=read_lines, args=(self._process.stdout, self._answers.put), daemon=True
         )
         reader.start()
         self._watch(self._process.pid)
@@ -315,25 +316,12 @@ def _too_much(job: _Job, what: str) -> VolumeError:
     )
 
 
-def _kill(process: Any) -> None:
-    with suppress(psutil.Error):  # it has ended
-        process.kill()
-
-
 def _command() -> list[str]:
     package = find_spec("SimpleITK")
     folders = (package and package.submodule_search_locations) or [""]
     child = Path(__file__).with_name("gdcm_child.py")
     # -S: adding site-packages takes longer than the rest of the start.
     return [python_program(), "-S", os.fspath(child), folders[0]]
-
-
-def _read_lines(pipe: IO[str], take: Any) -> None:
-    """Pass on every line, then an empty one at the end."""
-    with pipe:
-        for line in pipe:
-            take(line)
-    take("")
 
 
 def _bare(ds: FileDataset) -> Dataset:
