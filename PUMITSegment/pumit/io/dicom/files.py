@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import struct
 import tempfile
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pydicom
 from pydicom.dataset import Dataset, FileDataset
+from pydicom.filereader import _read_file_meta_info, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian, MediaStorageDirectoryStorage
 
 from pumit.errors import VolumeError
@@ -199,20 +199,9 @@ def check_deflated(stream: BinaryIO) -> None:
 
 def _is_deflated(stream: BinaryIO) -> bool:
     """Whether the file meta information states deflation; leaves the stream at its end."""
-    stream.seek(132 if stream.read(132)[128:] == b"DICM" else 0)
-    is_deflated = False
-    while len(start := stream.read(8)) == 8 and start[:2] == b"\x02\x00":
-        element, kind, length = struct.unpack("<H2sH", start[2:])
-        if kind in (b"OB", b"OW", b"UN", b"UT", b"SQ"):
-            (length,) = struct.unpack("<I", stream.read(4))
-        elif not kind.isalpha():  # implicit VR
-            (length,) = struct.unpack("<I", start[4:])
-        value = stream.read(min(length, 64))
-        stream.seek(length - len(value), os.SEEK_CUR)
-        if element == 0x10:
-            is_deflated = value.rstrip(b"\0 ").decode("ascii") == DeflatedExplicitVRLittleEndian
-    stream.seek(-len(start), os.SEEK_CUR)
-    return is_deflated
+    read_preamble(stream, force=True)
+    syntax = _read_file_meta_info(stream).get("TransferSyntaxUID")
+    return bool(syntax == DeflatedExplicitVRLittleEndian)
 
 
 def _is_directory(header: FileDataset) -> bool:
