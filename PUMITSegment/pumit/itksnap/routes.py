@@ -43,7 +43,6 @@ _DAMAGED = "The upload is not a form with `file` and `metadata` as ITK-SNAP send
 router = APIRouter()
 SEGMENT = "1"
 MakePrompts = Callable[[Volume], list[Prompt]]
-_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,19 +216,39 @@ async def point(
 
 
 @router.post("/process_scribble_interaction/{session_id}")
-async def scribble(
-    request: Request, state: State, lease: ActiveLease, foreground: bool = False
-) -> Response:
-    """Add a scribble, drawn as nonzero voxels in an image of the same size."""
-    return await _drawn("scribble", request, state, lease, foreground)
-
-
 @router.post("/process_lasso_interaction/{session_id}")
-async def lasso(
+async def drawn(
     request: Request, state: State, lease: ActiveLease, foreground: bool = False
 ) -> Response:
-    """Add a lasso, drawn as nonzero voxels in an image of the same size."""
-    return await _drawn("lasso", request, state, lease, foreground)
+    """Add a scribble or a lasso, drawn as nonzero voxels in an image of the same size."""
+    if lease.shape is None:
+        raise no_volume()
+    content_type = request.headers.get("content-type", "")
+
+    def sent_by(body: bytearray) -> SentImage:
+        sent = sent_image(body, content_type)
+        if sent.shape != lease.shape or sent.components != 1:
+            raise PromptError("The drawn mask must have the size of the image.")
+        return sent
+
+    def decode(body: bytearray) -> Any:
+        array = sent_by(body).array()[0]
+        return (array != 0) & (array == array)  # NaN counts as not drawn
+
+    mask = await receive_array(
+        request, state, lease, decode, size_of=lambda body: sent_by(body).nbytes
+    )
+
+    def make(volume: Volume) -> list[Prompt]:
+        if mask.shape != volume.shape:
+            raise PromptError("The drawn mask must have the size of the image.")
+        if not mask.any():
+            return []
+        is_lasso = request.url.path.startswith("/process_lasso")
+        prompts_of = lasso_prompts if is_lasso else scribble_prompts
+        return prompts_of(mask, (0, 0, 0), volume, is_positive=foreground)
+
+    return await _interact(request, state, lease, make)
 
 
 @router.get("/reset_interactions/{session_id}")
@@ -268,37 +287,6 @@ async def _point(
             )
         x, y, z = volume.index_to_world(index).tolist()
         return [PointPrompt((x, y, z), is_positive)]
-
-    return await _interact(request, state, lease, make)
-
-
-async def _drawn(
-    kind: str, request: Request, state: ServerState, lease: Lease, is_positive: bool
-) -> Response:
-    if lease.shape is None:
-        raise no_volume()
-    content_type = request.headers.get("content-type", "")
-
-    def sent_by(body: bytearray) -> SentImage:
-        sent = sent_image(body, content_type)
-        if sent.shape != lease.shape or sent.components != 1:
-            raise PromptError("The drawn mask must have the size of the image.")
-        return sent
-
-    def decode(body: bytearray) -> Any:
-        array = sent_by(body).array()[0]
-        return (array != 0) & (array == array)  # NaN counts as not drawn
-
-    drawn = await receive_array(
-        request, state, lease, decode, size_of=lambda body: sent_by(body).nbytes
-    )
-
-    def make(volume: Volume) -> list[Prompt]:
-        if drawn.shape != volume.shape:
-            raise PromptError("The drawn mask must have the size of the image.")
-        if not drawn.any():
-            return []
-        return _DRAWN[kind](drawn, (0, 0, 0), volume, is_positive=is_positive)
 
     return await _interact(request, state, lease, make)
 
