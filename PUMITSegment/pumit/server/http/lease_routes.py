@@ -21,30 +21,6 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-# What the clients of the nnInteractive protocol read.
-_NNINTERACTIVE: dict[str, Any] = {
-    "supported_interactions": dict.fromkeys(
-        ("points", "bbox2d", "bbox3d", "scribble", "lasso"), True
-    ),
-    "channel_mapping": {
-        "prev_seg": 0,
-        "bbox2d": [1, 2],
-        "bbox3d": [1, 2],
-        "lasso": [1, 2],
-        "points": [3, 4],
-        "scribble": [5, 6],
-    },
-    "num_interaction_channels": 7,
-    "supports_initial_label": True,
-    "supports_zero_shot_label_refinement": True,
-    # The server uses only the centre line of a stroke.
-    "preferred_scribble_thickness": [2, 2, 2],
-    "interaction_decay": None,
-    "patch_size": None,
-    "do_autozoom": True,
-    "inference_session_version": protocol.NNINTERACTIVE_VERSION,
-    "supports_undo": True,
-}
 # The protocol's placeholder for an unknown licence.
 _NO_LICENCE = "!!MISSING!!"
 
@@ -123,7 +99,7 @@ async def capabilities(request: Request, state: State) -> CapabilitiesOut:
             "doubtful_places",
         ],
     }
-    return CapabilitiesOut(**_NNINTERACTIVE, license=licence, pumit=pumit)
+    return CapabilitiesOut(license=licence, pumit=pumit)
 
 
 def _licence(model: str) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pumit.wire import protocol
+
 # A coordinate far outside any scan; a planar image's slice spacing is 1e8 mm.
 _FAR_MM = 1e9
 # Smallest: 1 nm, below any microscope's voxels; far smaller spacings make computations endless.
@@ -168,16 +170,26 @@ class CapabilitiesOut(BaseModel):
     This server has no such channels and reports the protocol's usual values.
     """
 
-    supported_interactions: dict[str, bool]
-    channel_mapping: dict[str, int | list[int]]
-    num_interaction_channels: int
-    supports_initial_label: bool
-    supports_zero_shot_label_refinement: bool
-    preferred_scribble_thickness: list[int]
-    interaction_decay: float | None
-    patch_size: list[int] | None
-    do_autozoom: bool
-    inference_session_version: str
+    supported_interactions: dict[str, bool] = dict.fromkeys(
+        ("points", "bbox2d", "bbox3d", "scribble", "lasso"), True
+    )
+    channel_mapping: dict[str, int | list[int]] = {
+        "prev_seg": 0,
+        "bbox2d": [1, 2],
+        "bbox3d": [1, 2],
+        "lasso": [1, 2],
+        "points": [3, 4],
+        "scribble": [5, 6],
+    }
+    num_interaction_channels: int = 7
+    supports_initial_label: bool = True
+    supports_zero_shot_label_refinement: bool = True
+    # The server uses only the centre line of a stroke.
+    preferred_scribble_thickness: list[int] = [2, 2, 2]
+    interaction_decay: float | None = None
+    patch_size: list[int] | None = None
+    do_autozoom: bool = True
+    inference_session_version: str = protocol.NNINTERACTIVE_VERSION
     license: str
-    supports_undo: bool
+    supports_undo: bool = True
     pumit: dict[str, Any]
