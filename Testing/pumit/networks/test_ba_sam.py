@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from pumit.networks import ba_sam
-from pumit.networks.ba_sam import GridDistance, ba_attention, length_scale
+from pumit.networks.ba_sam import ba_attention, length_scale
 from torch import Tensor
 
 
@@ -22,21 +20,6 @@ def test_length_scale_gives_the_published_figures():
     for lengths in ((0, 4096), (4096, 0)):
         with pytest.raises(ValueError, match="at least 1"):
             length_scale(*lengths)
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 80))
-def test_chunks_cover_every_query_once_and_hold_the_distances(sizes, rows):
-    distance = GridDistance(sizes, device=torch.device("cpu"), dtype=torch.float64)
-    positions = raster(tuple(sizes)).double()
-    expected = torch.cdist(positions, positions).flip(0)
-
-    before = 0
-    for start, stop in distance.chunks(rows):
-        assert start == before < stop
-        got = distance.rows(start, stop).reshape(stop - start, len(positions))
-        torch.testing.assert_close(got, expected[start:stop])
-        before = stop
-    assert before == len(positions)
 
 
 def bias_mode_mask(positions: Tensor, beta: Tensor) -> Tensor:

@@ -36,27 +36,6 @@ def test_it_reconstructs_the_inputs_grid_at_every_degree_and_gradients_reach_all
     assert_gradients_reach_all(network, loss)
 
 
-def test_a_stack_of_equal_slices_gives_the_tokens_of_its_one_slice():
-    # The weights are summed, not cut, so both ways to see a flat object agree inside the stack.
-    network = tiny()
-    slice_2d = torch.rand(1, 3, 1, 32, 32)
-
-    flat = network.encoder.down[0](slice_2d, Anisotropy(5))
-    stack = network.encoder.down[0](slice_2d.expand(-1, -1, 8, -1, -1), Anisotropy(0))
-
-    torch.testing.assert_close(stack, flat.expand(-1, -1, 2, -1, -1))
-
-
-def test_tokenize_and_decode_are_the_two_halves_of_forward():
-    network, anisotropy = tiny(), Anisotropy(2)
-    x = torch.rand(1, 3, 4, 16, 32)
-
-    tokens = network.tokenize(x, anisotropy)
-
-    reconstruction = network.decode(tokens.embedding, anisotropy)
-    torch.testing.assert_close(reconstruction, network(x, anisotropy).reconstruction)
-
-
 @pytest.mark.parametrize(
     ("shape", "da"), [((1, 3, 16, 40, 32), 0), ((1, 3, 5, 32, 32), 1), ((1, 3, 32, 32), 5)]
 )

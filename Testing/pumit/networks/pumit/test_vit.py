@@ -41,16 +41,6 @@ def test_it_encodes_every_degree_and_gradients_reach_all_parameters(
     assert_gradients_reach_all(network, loss)
 
 
-def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices():
-    network = tiny()
-    thick = torch.rand(1, 3, 2, 16, 16)
-
-    isotropic, _ = network.embed(thick.repeat_interleave(8, 2), Anisotropy(0))
-    anisotropic, _ = network.embed(thick, Anisotropy(3))
-
-    torch.testing.assert_close(isotropic, anisotropic)
-
-
 def test_position_table_shrinks_by_area_and_grows_linearly():
     table = torch.randn(1, 4, 4, 6, 6)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +12,12 @@ from labelled_scans import write_pairs
 from pumit.errors import PumitError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
-from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
+from pumit.runs import CONTROL, RunStatus, read_log, send_command, write_status
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.task import SegmentationTask
 from segmentation_runs import assert_same_weights
-from tiny_run import during_step, run_line, status_of, wait_for
+from tiny_run import during_step, run_line, status_of
 
 SCHEDULE = {
     "steps": 50,
@@ -73,29 +72,6 @@ def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_pa
     run_line(tmp_path, each_step=each_step)
     assert len(steps) == 24
     assert any(r.get("event") == "no model" for r in read_log(tmp_path)[0])
-
-
-def test_a_paused_run_is_finished(tmp_path):
-    steps: list[int] = []
-
-    def each_step() -> None:
-        steps.append(1)
-        if len(steps) == 10:
-            send_command(tmp_path, "pause")
-
-    thread = threading.Thread(target=lambda: run_line(tmp_path, each_step=each_step))
-    thread.start()
-
-    def is_paused() -> bool:
-        status = read_status(tmp_path)
-        return status is not None and status.state == "paused"
-
-    wait_for(is_paused)
-    send_command(tmp_path, "finish")
-    thread.join(60)
-    assert len(steps) in (10, 11)
-    status = status_of(tmp_path)
-    assert status.state == "finished"
 
 
 def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path):

@@ -17,23 +17,12 @@ from pumit.errors import CheckpointError, ExportError
 from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resume_state as run_folder
-from pumit.training.run.resume_state import Position, Saved, read_run, save_run, step_saved
+from pumit.training.run.resume_state import Position, Saved, read_run, save_run
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 STATE = {"weight": torch.ones(40, 40)}
 SAVED = Saved(STATE, STATE, {"weight": {"step": torch.tensor(3.0)}}, Position(7, 12.5, 2, 0.75, 4))
-
-
-def test_what_is_saved_is_read(tmp_path):
-    path = tmp_path / "new" / "last.safetensors"
-    assert read_run(path, Schedule()) is None
-    save_run(path, SAVED, Schedule())
-    again = read_run(path, Schedule())
-    assert again.position == SAVED.position
-    assert step_saved(path) == 7
-    torch.testing.assert_close(again.network, STATE)
-    assert again.optimizer["weight"]["step"] == 3
 
 
 def test_a_full_disk_leaves_the_save_before(tmp_path, monkeypatch):

@@ -267,25 +267,6 @@ def test_a_finished_run_stays_so_if_a_later_command_does_not_train(tmp_path, end
     assert status_of(tmp_path).state == "finished"
 
 
-@forks
-def test_a_finished_run_that_a_signal_ends_before_its_first_step_stays_finished(tmp_path):
-    run_line(tmp_path)
-
-    def prepare() -> None:
-        with run_session(tmp_path, since=0.0) as reporter:
-            while True:
-                reporter.at_case("Reading", 1)
-                time.sleep(0.01)
-
-    process = started(prepare)
-    wait_for(lambda: status_of(tmp_path).sentence == "Reading case 1.")
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGTERM)
-    process.join(60)
-    assert process.exitcode == 7
-    assert status_of(tmp_path).state == "finished"
-
-
 def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path):
     run_line(tmp_path)
     further = SCHEDULE.changed(steps=STEPS + 9, log_every=100)

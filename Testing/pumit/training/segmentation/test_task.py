@@ -173,19 +173,6 @@ def test_loss_is_the_slow_one_over_what_is_known(drawn):
     assert float(found.detach()) == pytest.approx(slow_class_loss(logits, labels, given), abs=1e-9)
 
 
-def test_no_gradient_parts_the_background_from_what_was_not_drawn():
-    """Among them the network may choose: only their sum is known."""
-    logits, labels = random_case(3, batch=1)
-    labels[labels == 2] = 0
-    loss = class_loss(logits, labels, drawn=torch.tensor([[True, False, True]]))
-    loss.backward()
-    shares = logits.detach().softmax(1)
-    # Towards both it is the same for each unit of probability.
-    torch.testing.assert_close(
-        logits.grad[:, 0] * shares[:, 2], logits.grad[:, 2] * shares[:, 0], atol=1e-12, rtol=1e-9
-    )
-
-
 def test_a_region_that_was_not_drawn_teaches_nothing():
     logits, labels = random_case(5)
     drawn = torch.tensor([[True, True, False, True], [True, True, True, True]])
