@@ -1,7 +1,5 @@
 """Why tests are skipped where packages that they need are absent."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

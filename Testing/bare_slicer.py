@@ -1,7 +1,5 @@
 """Makes `slicer.i18n` importable where a test needs nothing else of Slicer."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

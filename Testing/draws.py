@@ -1,7 +1,5 @@
 """How many requests, files or sequences a test draws."""
 
-from __future__ import annotations
-
 import os
 
 # Twenty times as many each night.

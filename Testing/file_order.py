@@ -1,7 +1,5 @@
 """In which order several processes take the files of tests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import MutableSequence
 from pathlib import Path

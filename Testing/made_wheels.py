@@ -1,7 +1,5 @@
 """Tiny wheels, for tests that install or look into folders."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Models small enough for tests, and one whose answer is known; they need PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

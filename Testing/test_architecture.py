@@ -1,7 +1,5 @@
 """The page on the architecture shows what the code is."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

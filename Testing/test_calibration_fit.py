@@ -1,7 +1,5 @@
 """The bound of the word "good" keeps what the word promises, on scans it was not chosen on."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

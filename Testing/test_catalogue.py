@@ -4,8 +4,6 @@ Rules: Slicer's Schemas/slicer-extension-catalog-entry-schema-v1.0.2.json, and w
 scripts/check_description_files.py of Slicer/ExtensionsIndex asks of entry and CMakeLists.txt.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

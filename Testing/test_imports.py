@@ -1,7 +1,5 @@
 """The rules of the design: contracts in `pyproject.toml`, and what those cannot say."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

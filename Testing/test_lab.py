@@ -1,7 +1,5 @@
 """The scripts of Testing/lab still start, and use no name that is gone."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import io

@@ -1,7 +1,5 @@
 """The repository keeps its own word: files, lists and versions agree with each other."""
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import hashlib

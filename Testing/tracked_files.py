@@ -1,7 +1,5 @@
 """The files that are the project: what git tracks, else what lies there."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The list of dependencies with their known faults, against what is required and tested."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

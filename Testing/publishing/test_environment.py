@@ -1,7 +1,5 @@
 """What the two commands of the README and the site's install: `scripts/environment.py`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.metadata import distributions

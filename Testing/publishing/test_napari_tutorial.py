@@ -1,7 +1,5 @@
 """The napari tutorial: its programs run, its commands exist, and a saved layer fits its scan."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

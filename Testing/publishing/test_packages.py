@@ -1,7 +1,5 @@
 """The wheel and the source archive: what is in them, and that the wheel works by itself."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The page of recipe keys names each key with its type, default and description."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

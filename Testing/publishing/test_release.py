@@ -1,7 +1,5 @@
 """A release: the same bytes from the same commit, a list of its parts, and true licences."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

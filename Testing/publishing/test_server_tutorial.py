@@ -1,7 +1,5 @@
 """The tutorial on a server: its commands, as they stand, lead to a server that answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

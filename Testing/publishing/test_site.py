@@ -1,7 +1,5 @@
 """The documentation: its links, its menu, and the site that is built of it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

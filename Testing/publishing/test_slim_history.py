@@ -1,7 +1,5 @@
 """The history as it is published: without the weights and pictures that others replaced."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """What is known of Windows and macOS without them."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """`scripts/test_in_slicer.py` starts Slicer once per module and believes only what passed."""
 
-from __future__ import annotations
-
 import ast
 import os
 import sys

@@ -1,7 +1,5 @@
 """Sheared grids become perpendicular ones without moving anything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from generated_scans import rotation

@@ -1,7 +1,5 @@
 """Prompts hold world positions, travel as JSON, and refuse what means nothing."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

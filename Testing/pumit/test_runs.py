@@ -1,7 +1,5 @@
 """Files through which a run and its watchers speak."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Masks, labels and files by one call each, in any frame, from volumes, paths and arrays."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """A volume knows where each voxel is, and refuses what cannot be a scan."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import SimpleITK

@@ -1,7 +1,5 @@
 """What the tests' workers do to a scan: label it without a model, and note that they did."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

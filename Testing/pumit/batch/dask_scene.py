@@ -1,7 +1,5 @@
 """A real Dask scheduler and its workers, each its own process, on loopback."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """On a real scheduler with two worker processes nothing is lost, and nothing is done twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Many scans: what fails is reported, what is done is not done again, and nothing is lost."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import os

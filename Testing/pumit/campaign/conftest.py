@@ -1,7 +1,5 @@
 """Small generated scans, with labels where a test needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whatever goes wrong is one line, and no accepted label is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

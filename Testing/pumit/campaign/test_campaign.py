@@ -1,7 +1,5 @@
 """A campaign's folder: its scans and their states, by one person and by two."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

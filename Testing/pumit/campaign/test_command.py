@@ -1,7 +1,5 @@
 """`pumit campaign`: the whole loop from the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

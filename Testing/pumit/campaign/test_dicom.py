@@ -1,7 +1,5 @@
 """A campaign on DICOM: found in trees, accepted as DICOM-SEG, and without who the patient is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pydicom

@@ -1,7 +1,5 @@
 """Scans and labels are found in whatever folders labs have, and nothing is passed over silently."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of scans for lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A round: trained on what people accepted, judged on patients kept back, used if better."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A generated scan of two classes."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 from pumit.volume import Volume

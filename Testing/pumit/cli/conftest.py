@@ -1,7 +1,5 @@
 """Run commands in this process, and files for them to work on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

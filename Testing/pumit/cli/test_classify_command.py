@@ -1,7 +1,5 @@
 """`pumit predict` with a classifier answers with a line per scan, and a table on request."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--statistics` and `--manifest` write figures and origin beside a result, without names."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

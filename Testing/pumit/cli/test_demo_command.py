@@ -1,7 +1,5 @@
 """`pumit demo` goes the whole way with what the package holds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`pumit evaluate` reports Dice on generated cases."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

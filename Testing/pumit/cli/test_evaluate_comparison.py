@@ -1,7 +1,5 @@
 """`pumit evaluate --predictions --labels` compares two folders of label maps."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pumit follow-up`: lesions of one scan in a later one, as files and a table."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

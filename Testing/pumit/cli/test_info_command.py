@@ -1,7 +1,5 @@
 """`pumit info` tells what a scan is and where to click; its answer is one that `segment` takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

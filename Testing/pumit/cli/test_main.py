@@ -1,7 +1,5 @@
 """Every command explains itself, and no fault ends in a traceback."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`pumit models` lists, verifies and fetches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`pumit predict` labels one scan or many, and refuses in one line what it cannot do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

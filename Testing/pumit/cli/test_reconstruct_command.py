@@ -1,7 +1,5 @@
 """`pumit reconstruct` writes the reconstruction, the error, the figures and a plot."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`pumit segment` writes what was requested, or one line and nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A lab's own model from the first scan to the last: trained, listed, used, handed on, and mute."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

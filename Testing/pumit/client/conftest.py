@@ -1,7 +1,5 @@
 """A server on loopback, workers, and a scan to send to them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

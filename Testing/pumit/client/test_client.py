@@ -1,7 +1,5 @@
 """The client says in one sentence what is wrong, and goes only to the given address."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import socket

@@ -1,7 +1,5 @@
 """The shipped model answers the same through a worker as in the library, to any client."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

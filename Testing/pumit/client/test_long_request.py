@@ -1,7 +1,5 @@
 """The wait for a long answer ends when the user cancels, and when the server is gone, not busy."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

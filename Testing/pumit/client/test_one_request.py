@@ -1,7 +1,5 @@
 """A click is one request: its segment's prompts go with it, and each mask prior goes once."""
 
-from __future__ import annotations
-
 from queue import SimpleQueue
 
 import numpy as np

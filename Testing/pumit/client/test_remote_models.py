@@ -1,7 +1,5 @@
 """Automatic labels, structures found by name and reconstructions over a real server on loopback."""
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole sessions over a real server on loopback."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

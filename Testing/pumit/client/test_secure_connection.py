@@ -1,7 +1,5 @@
 """Faults of a secure connection: each is told in its own sentence, with what to do."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A worker starts with its user, tells how it ended, and never outlives anybody."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

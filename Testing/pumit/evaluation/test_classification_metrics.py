@@ -1,7 +1,5 @@
 """AUC and accuracy agree with counting pair by pair, and with MONAI."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

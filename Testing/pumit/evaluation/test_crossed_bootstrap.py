@@ -1,7 +1,5 @@
 """Intervals over seeds and cases agree with a slow bootstrap, and with what is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.evaluation.crossed_bootstrap import Values, crossed_mean

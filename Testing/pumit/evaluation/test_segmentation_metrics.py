@@ -1,7 +1,5 @@
 """Dice, ASSD, HD and HD95 agree with slow references, and what is empty stays finite."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from itertools import product

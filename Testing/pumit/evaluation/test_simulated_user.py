@@ -1,7 +1,5 @@
 """The simulated user clicks where a person would, and its figures are right."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

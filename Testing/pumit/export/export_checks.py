@@ -1,7 +1,5 @@
 """Small generated scans, and the outside readers that results are held to."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

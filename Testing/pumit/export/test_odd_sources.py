@@ -1,7 +1,5 @@
 """A DICOM-SEG of an unusual image is valid and names the right frames, or is refused in a line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An RTSTRUCT gives each mask back, in this program's reader and in others'."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

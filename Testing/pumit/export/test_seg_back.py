@@ -1,7 +1,5 @@
 """A DICOM-SEG comes back from mirrored frames, and from images of eyes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of segments are those of independent programs, and of shapes whose figures are known."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """A torso at two dates, and how they are registered."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.followup.registration import Registration, register
 from pumit.training.synthesis.phantom import torso_phantom

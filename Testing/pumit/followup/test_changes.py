@@ -1,7 +1,5 @@
 """Which lesions of two dates belong together, on masks drawn by hand; and how large they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

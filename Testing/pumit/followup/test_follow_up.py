@@ -1,7 +1,5 @@
 """Lesions are found again at the next date: the same, grown, shrunk, gone, merged and split."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A later scan of a patient is found where it moved to, and how well is told."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

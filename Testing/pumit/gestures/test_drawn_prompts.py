@@ -1,7 +1,5 @@
 """Drawings in voxels as prompts: strokes, areas and boxes, on any plane of oblique scans."""
 
-from __future__ import annotations
-
 import logging
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A lasso is what was drawn: in its slice the outline is the border."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.gestures.outline import Outline, apply_outlines

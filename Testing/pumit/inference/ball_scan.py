@@ -1,7 +1,5 @@
 """A scan with a bright ball, in any orientation, and prompts on it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

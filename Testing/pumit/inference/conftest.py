@@ -1,7 +1,5 @@
 """A session on the ball."""
 
-from __future__ import annotations
-
 import pytest
 from ball_scan import Opened, scan, session_on
 from pumit.inference.interactive.segmenter import Segmenter

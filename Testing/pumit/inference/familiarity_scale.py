@@ -1,7 +1,5 @@
 """A scale of familiarity as a recipe brings it, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 TOKENS = 16

@@ -1,7 +1,5 @@
 """Networks whose answer can be written down, their checkpoints, and scans for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

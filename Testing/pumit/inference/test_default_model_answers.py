@@ -1,7 +1,5 @@
 """The model that ships finds the organs of the generated scan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encodings of DICOM pixels for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

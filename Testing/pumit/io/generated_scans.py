@@ -1,7 +1,5 @@
 """Generated scans for the loaders' tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

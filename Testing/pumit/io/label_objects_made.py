@@ -1,7 +1,5 @@
 """Scans with DICOM-SEG, RTSTRUCT and Slicer scenes, generated for the readers' tests."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy

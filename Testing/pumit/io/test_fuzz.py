@@ -1,7 +1,5 @@
 """Whatever a file holds, the readers give a result or a VolumeError, soon, and stay silent."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Slicer's markups and our own JSON become prompts in LPS millimetres."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

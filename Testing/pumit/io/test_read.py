@@ -1,7 +1,5 @@
 """Scans keep their voxels and positions in every format, and bad files end in one line."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import os

@@ -1,7 +1,5 @@
 """Real scans, as scanners and hospitals wrote them."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scans are found in files, folders, lists and DICOM trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small files whose headers announce much take neither the memory nor the time of what they say."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

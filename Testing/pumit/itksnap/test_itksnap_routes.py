@@ -1,7 +1,5 @@
 """ITK-SNAP's requests, as its released versions and the published server write them."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Files with the names and shapes of PUMIT's release, at tiny widths, and the nets to compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """EVA-02 as it was published: names and shapes, and a slow network to compare with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

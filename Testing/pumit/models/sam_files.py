@@ -1,7 +1,5 @@
 """Tiny SAM networks, and files with the names and shapes of segment-anything's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The models of the index tell their kind, version and classes, and never where they lie."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A checkpoint is read whole or not at all, and nothing in it is ever run."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A model with a restricted licence is used after its user has agreed, and not before."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """EVA-02's public file gives a universal ViT the published network's features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights in 8 bits come back as floats, close to what they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

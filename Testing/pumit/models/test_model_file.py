@@ -1,7 +1,5 @@
 """A model goes through one file whole, and no file of another kind gets past the checks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile

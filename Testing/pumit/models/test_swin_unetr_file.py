@@ -1,7 +1,5 @@
 """Public weights of MONAI's Swin UNETR."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

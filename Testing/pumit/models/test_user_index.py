@@ -1,7 +1,5 @@
 """A user's own models are entered whole, under their own names, and removed with all files."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import shutil

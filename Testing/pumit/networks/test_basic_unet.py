@@ -1,7 +1,5 @@
 """The plain U-Net: fields of any size, slices, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Swin UNETR and its pre-training: any field, slices, and both orders of patch merging."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A server on loopback, workers, a scan to send to them, and the published server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Fields show the right place of a volume, without aliasing and at a bounded cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

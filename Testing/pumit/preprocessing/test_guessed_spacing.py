@@ -1,7 +1,5 @@
 """A spacing guessed from the voxels alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.preprocessing.guessed_spacing import guess_spacing

@@ -1,7 +1,5 @@
 """Intensities are scaled as the recipe says, whatever the scan."""
 
-from __future__ import annotations
-
 import numpy as np
 from pumit.preprocessing.normalization import Normalization
 

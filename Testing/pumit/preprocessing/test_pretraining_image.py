@@ -1,7 +1,5 @@
 """Images of any kind come to one form, their depth axis first."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 

@@ -1,7 +1,5 @@
 """Pictures of errors go through them: of one target with its prompts, and of all classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Charts show every line in its colour, whatever the numbers are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib

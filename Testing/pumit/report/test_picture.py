@@ -1,7 +1,5 @@
 """Pictures become planar volumes of 1 mm pixels, gray or RGB, upright and at full depth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scan, reconstruction and error side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
 """A server on loopback, workers, and a scan to send to them."""
 
-from __future__ import annotations
-
 from serving import fake_worker, server, serving, volume  # noqa: F401

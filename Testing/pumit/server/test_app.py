@@ -1,7 +1,5 @@
 """The HTTP application: who may ask, how much, and one sentence for everything else."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import logging

@@ -1,7 +1,5 @@
 """Two servers behind the nginx configuration that is shipped."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

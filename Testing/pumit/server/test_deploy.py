@@ -1,7 +1,5 @@
 """What `deploy/` ships agrees with the program, with itself, and with the tools that read it."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Several users on one model: no one waits for long, no one sees another's, memory comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

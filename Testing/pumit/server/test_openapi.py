@@ -1,7 +1,5 @@
 """Whatever a client sends that the description allows, or does not, the server never breaks."""
 
-from __future__ import annotations
-
 import json
 import struct
 

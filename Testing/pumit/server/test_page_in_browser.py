@@ -1,7 +1,5 @@
 """The page in a browser without a screen: real clicks, and what is seen after them."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

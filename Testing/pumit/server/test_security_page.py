@@ -1,7 +1,5 @@
 """What SECURITY.md promises is what the program does."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

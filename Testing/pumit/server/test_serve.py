@@ -1,7 +1,5 @@
 """Where `pumit serve` listens, when it refuses to, and how its process ends and writes nothing."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

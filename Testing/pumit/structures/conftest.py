@@ -1,7 +1,5 @@
 """An index of the test's own, and networks that it may name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

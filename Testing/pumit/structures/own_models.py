@@ -1,7 +1,5 @@
 """Models of the user's own whose answers are known, and scans for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A structure is found by its name, with the model that knows it, where it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`pumit segment --find` and `pumit models structures`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

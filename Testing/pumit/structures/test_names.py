@@ -1,7 +1,5 @@
 """What people call a structure is read as what it is."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.errors import StructureError
 from pumit.export.terminology import concept_for, serialize_terminology

@@ -1,7 +1,5 @@
 """Models are chosen by what they know; where none does, the answer says what comes near."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.errors import StructureError
 from pumit.models.card import ModelCard

@@ -1,7 +1,5 @@
 """A result is whole or it is not there, a failure says why in one line, and a lock holds."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Threads and memory are those that the machine, its container and other programs leave."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

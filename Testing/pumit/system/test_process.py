@@ -1,7 +1,5 @@
 """Processes are distinguished from later ones of their number, and end with what started them."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

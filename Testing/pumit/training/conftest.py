@@ -1,7 +1,5 @@
 """Runs that answer at once, in single precision, and scans that are drawn in no time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

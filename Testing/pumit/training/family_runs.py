@@ -1,7 +1,5 @@
 """Every family of networks in a tiny size, and data of each kind: thick slices, a single slice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

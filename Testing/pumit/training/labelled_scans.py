@@ -1,7 +1,5 @@
 """Small generated data sets: a bright ball and a grey box in noise, with their labels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

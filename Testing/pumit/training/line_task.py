@@ -1,7 +1,5 @@
 """A task of one number, whose training is known beforehand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

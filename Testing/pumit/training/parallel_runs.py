@@ -1,7 +1,5 @@
 """Runs of two processes, started by `test_parallel`: each writes what it saw as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Plans whose steps cost what a test says, without a process that tries them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

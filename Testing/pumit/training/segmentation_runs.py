@@ -1,7 +1,5 @@
 """Trainings of a small segmentation network on a ball and a box, as `pumit train` does them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every case is validated on once; folds are found again, and pooled."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run needs first is trained first, in its folder, and not again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

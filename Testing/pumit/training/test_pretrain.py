@@ -1,7 +1,5 @@
 """`pumit pretrain` makes a model that loads, and says what is wrong with a recipe."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Card and index entry end a run; what is wrong with them does not lose it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

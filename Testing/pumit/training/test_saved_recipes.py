@@ -6,8 +6,6 @@ step with the recipes they were given, trainings of a comparison, and plans that
 made again here in the form in which that commit kept them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training that takes a second, as `pumit train` does it: with a folder, status and logs."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Array bodies: exact both ways, and harmless whatever a stranger sends."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import struct

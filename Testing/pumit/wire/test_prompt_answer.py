@@ -1,7 +1,5 @@
 """Masks travel as packed bits of their bounding box, and an answer keeps its word."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stream is read whole, however it is split on its way."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.errors import Cancelled
 from pumit.wire.protocol import ArrayError

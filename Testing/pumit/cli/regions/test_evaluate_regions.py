@@ -1,7 +1,5 @@
 """`pumit evaluate --classes` compares regions that overlap, by values or by names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

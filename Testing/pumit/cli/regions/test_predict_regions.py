@@ -1,7 +1,5 @@
 """`pumit predict` writes regions whole where the format can hold them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

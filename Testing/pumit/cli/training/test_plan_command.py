@@ -1,7 +1,5 @@
 """`pumit plan` tries real steps, and what it writes is what `pumit train` does."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`pumit pretrain` trains from a recipe file, or refuses in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`pumit runs` finds runs, says how they are, and asks them to pause, continue or stop."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`pumit train` tells its progress as JSON lines, and bad input in one."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

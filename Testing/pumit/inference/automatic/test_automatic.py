@@ -1,7 +1,5 @@
 """Labels from an automatic network lie where a slow, direct computation puts them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A classifier's checkpoint answers with probabilities, or says why it cannot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

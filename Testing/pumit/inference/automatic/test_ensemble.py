@@ -1,7 +1,5 @@
 """Several automatic models as one: probabilities are averaged, and one file holds them all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

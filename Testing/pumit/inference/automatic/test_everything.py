@@ -1,7 +1,5 @@
 """What stands out is found by itself: each once, the largest first, inside the region."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

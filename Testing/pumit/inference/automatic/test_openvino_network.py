@@ -1,7 +1,5 @@
 """OpenVINO gives PyTorch's numbers; networks that it cannot convert stay in PyTorch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

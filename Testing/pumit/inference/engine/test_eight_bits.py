@@ -1,7 +1,5 @@
 """Layers in eight bits compute with rounded operands; only shipped weights have ranges for that."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

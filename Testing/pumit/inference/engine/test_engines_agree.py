@@ -1,7 +1,5 @@
 """The engine without PyTorch gives what the network in PyTorch gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

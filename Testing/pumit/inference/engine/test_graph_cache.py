@@ -1,7 +1,5 @@
 """Compiled graphs are read by the next process, and never where anything about them is doubtful."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Several fields are computed at once, each in one thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

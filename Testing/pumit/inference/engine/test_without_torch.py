@@ -1,7 +1,5 @@
 """Clicking works where PyTorch is not installed, and what needs it says so in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """An answer to a box is believed where it fills that box, and not beyond."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.inference.interactive.answer_checks import (

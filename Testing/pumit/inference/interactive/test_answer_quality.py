@@ -1,7 +1,5 @@
 """A word on an answer comes from evidence about it, and from none where none was measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ball_scan import BALL, Opened, at, box_of, scan, session_on

@@ -1,7 +1,5 @@
 """Answers of several fields support each other where they mean the same structure."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.inference.interactive.field_consensus import averaged, consensus

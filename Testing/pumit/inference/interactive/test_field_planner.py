@@ -1,7 +1,5 @@
 """Which fields are tried around a click."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.inference.interactive.answer_checks import covers

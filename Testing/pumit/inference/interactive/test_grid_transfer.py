@@ -1,7 +1,5 @@
 """Answers move between a field's grid and the volume's without a shift."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """World prompts become the network's own coordinates, whatever the volume's orientation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ball_scan import OBLIQUE, at, box_of

@@ -1,7 +1,5 @@
 """A corrective click changes what is connected to it, and nothing elsewhere."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ball_scan import session_on

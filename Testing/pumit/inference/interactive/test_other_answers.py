@@ -1,7 +1,5 @@
 """Another answer is one that was computed already, and a choice is a prompt like any other."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

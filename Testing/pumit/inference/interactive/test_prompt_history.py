@@ -1,7 +1,5 @@
 """Everything can be undone, and memory does not grow without bound."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.errors import PromptError

@@ -1,7 +1,5 @@
 """Which field answers a first click, and how far a later click reaches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Windows are blended into a coarse answer without a seam, and where something is foreground."""
 
-from __future__ import annotations
-
 import numpy as np
 from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.refinement import Window, merge

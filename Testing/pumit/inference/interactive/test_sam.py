@@ -1,7 +1,5 @@
 """SAM's public weights give the same network, and answer clicks and boxes through the session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

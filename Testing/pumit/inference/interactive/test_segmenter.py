@@ -1,7 +1,5 @@
 """A model is loaded where and as the user asks, or refused in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where an answer is to be checked: on its border, where it is likely to be wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, scan, session_on

@@ -1,7 +1,5 @@
 """Identical scans are held once, and nothing else is."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import replace

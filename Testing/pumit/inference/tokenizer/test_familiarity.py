@@ -1,7 +1,5 @@
 """A score that nothing unusual raises, with its reasons."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

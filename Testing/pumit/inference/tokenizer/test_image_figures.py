@@ -1,7 +1,5 @@
 """Figures that tell unusual images from usual ones."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

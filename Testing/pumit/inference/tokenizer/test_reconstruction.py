@@ -1,7 +1,5 @@
 """A scan through a tokenizer and back, on its own grid, with honest figures."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Of everything a folder holds, the one series is taken or the user has to choose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

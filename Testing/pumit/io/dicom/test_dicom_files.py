@@ -1,7 +1,5 @@
 """Zips and single files are read like folders, and cannot do harm."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import io

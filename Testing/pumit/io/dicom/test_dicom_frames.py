@@ -1,7 +1,5 @@
 """Frames of one file become slices, times or separate images, as the file says."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Intensities are the same whatever encoded the pixels."""
 
-from __future__ import annotations
-
 import tracemalloc
 import zlib
 from pathlib import Path

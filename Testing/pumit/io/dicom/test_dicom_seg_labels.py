@@ -1,7 +1,5 @@
 """DICOM-SEG of every kind is read onto the voxels of its scan, or refused in one line."""
 
-from __future__ import annotations
-
 import struct
 import zipfile
 import zlib

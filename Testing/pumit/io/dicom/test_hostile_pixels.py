@@ -1,7 +1,5 @@
 """No DICOM file ends the program, or takes memory and time that its pixels do not need."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -1,7 +1,5 @@
 """Pixels have the size that a header states anywhere, and a warning if Slicer takes another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

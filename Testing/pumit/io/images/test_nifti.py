@@ -1,7 +1,5 @@
 """NIfTI headers in all their variants mean the same voxels at the same place."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import struct

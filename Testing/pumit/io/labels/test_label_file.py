@@ -1,7 +1,5 @@
 """Label maps are read with the names and layers of their segments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

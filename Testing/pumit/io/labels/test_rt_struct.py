@@ -1,7 +1,5 @@
 """Contours of an RTSTRUCT are filled as a slow rule fills them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

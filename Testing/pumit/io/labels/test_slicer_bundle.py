@@ -1,7 +1,5 @@
 """A Slicer bundle gives its volumes and segmentations, and nothing else, to anybody."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

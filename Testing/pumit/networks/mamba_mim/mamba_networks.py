@@ -1,7 +1,5 @@
 """Tiny HyMamba and UNETR with Mamba, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

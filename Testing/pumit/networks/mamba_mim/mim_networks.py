@@ -1,7 +1,5 @@
 """Tiny pre-training networks, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The selective scan one token after the other: slow, and short enough to be read."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

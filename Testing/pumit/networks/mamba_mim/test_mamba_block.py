@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.networks.mamba_mim.mamba_block import MambaBlock

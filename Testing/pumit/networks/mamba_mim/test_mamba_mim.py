@@ -1,7 +1,5 @@
 """Reconstructing hidden cells: what is seen, what is learned, published size and quirks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from mim_networks import TINY, tiny_mim

@@ -1,7 +1,5 @@
 """HyMamba and UNETR with Mamba: blocks, fields of all sizes, earlier weights, refusals."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from mamba_networks import HYMAMBA, TINY, keeping_depth, tiny

@@ -1,7 +1,5 @@
 """Which cells are drawn; what hidden cells hold changes nothing; tokens know their places."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

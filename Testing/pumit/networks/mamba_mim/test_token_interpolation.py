@@ -1,7 +1,5 @@
 """Filling a sequence between its visible tokens, against the paper's sums written out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

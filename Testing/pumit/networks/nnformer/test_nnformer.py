@@ -1,7 +1,5 @@
 """nnFormer: published sizes, fields of any size, deep supervision, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where activations, norms and residuals are, layer by layer, from the functions of torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.networks.nnformer.attention import AttentionSizes

@@ -1,7 +1,5 @@
 """Attention agrees with a loop over tokens, and its biases with a loop over pairs of tokens."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

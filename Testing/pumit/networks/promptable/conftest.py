@@ -1,7 +1,5 @@
 """Fields and prompts for tiny promptable networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

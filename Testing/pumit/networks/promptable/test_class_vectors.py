@@ -1,7 +1,5 @@
 """Class vectors tell structures apart before a click, and old weights continue with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Prompts lie on the image where the user put them, in physical proportions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

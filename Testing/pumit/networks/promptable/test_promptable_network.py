@@ -1,7 +1,5 @@
 """The promptable network answers in fields of every degree and size, prompt by prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Checks shared by the tests of networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A kernel's depth sum is kept between predictions, and never outlives the kernel."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

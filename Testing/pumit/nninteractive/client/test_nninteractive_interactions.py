@@ -1,7 +1,5 @@
 """World prompts fall on the right voxels, whatever way the grid is turned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Whole sessions on the published nnInteractive server's own application."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An nnInteractive server that is full, refuses, fails, forgets or goes; the session continues."""
 
-from __future__ import annotations
-
 import time
 from urllib.parse import urlsplit
 

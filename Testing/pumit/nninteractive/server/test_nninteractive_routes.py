@@ -1,7 +1,5 @@
 """The nnInteractive protocol's endpoints: what they answer, what they refuse, what they share."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The published nnInteractive client, which no one here wrote, drives whole sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A draining server lets those finish who are there."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Connections: no one holds one by being slow, and what is no request gets a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

@@ -1,7 +1,5 @@
 """Uploads of many at once: memory is counted over all of them, and always given back."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

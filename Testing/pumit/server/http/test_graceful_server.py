@@ -1,7 +1,5 @@
 """Sockets that a server listens on, and what it reports to the service manager."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

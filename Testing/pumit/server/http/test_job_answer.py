@@ -1,7 +1,5 @@
 """A long request is answered with its progress first, as it comes, and ends with its client."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

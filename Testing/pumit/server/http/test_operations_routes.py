@@ -1,7 +1,5 @@
 """What the operator may ask: readiness without a token, numbers with their own."""
 
-from __future__ import annotations
-
 import builtins
 import logging
 import sys

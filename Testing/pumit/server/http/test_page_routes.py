@@ -1,7 +1,5 @@
 """The page's files, the scan of `pumit view`, and masks as files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Clients of version 2 of the API are answered as they were."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

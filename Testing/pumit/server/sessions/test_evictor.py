@@ -1,7 +1,5 @@
 """All sessions together stay within the memory that they may take."""
 
-from __future__ import annotations
-
 import sys
 import types
 

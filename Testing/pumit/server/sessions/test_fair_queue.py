@@ -1,7 +1,5 @@
 """One thread serves all sessions in turn, and a long job yields to the clicks of others."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Leases end when the user leaves or the client dies."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.errors import PumitError
 from pumit.server.sessions.leases import LeaseRegistry

@@ -1,7 +1,5 @@
 """Full servers and sleeping sessions as clients meet them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

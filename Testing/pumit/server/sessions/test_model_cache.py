@@ -1,7 +1,5 @@
 """The library's own engine offers the models of the index, by name only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

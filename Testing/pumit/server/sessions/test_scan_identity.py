@@ -1,7 +1,5 @@
 """Which scans count as the same one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

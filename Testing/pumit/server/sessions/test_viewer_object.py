@@ -1,7 +1,5 @@
 """What a viewer's undo may bring back, and how much of it is kept."""
 
-from __future__ import annotations
-
 import numpy as np
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.server.sessions import viewer_object

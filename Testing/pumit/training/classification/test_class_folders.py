@@ -1,7 +1,5 @@
 """A folder per class is split the same way everywhere, and no class is left behind."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """MedMNIST's files are read as they are, and one line says what is wrong with another file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files are read once; what is kept of them is what would have been read again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

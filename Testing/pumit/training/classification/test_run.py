@@ -1,7 +1,5 @@
 """`pumit train` of a classifier learns, keeps the best, resumes, and says what is wrong."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Batches depend on their generator alone, and the loss is that of the labels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

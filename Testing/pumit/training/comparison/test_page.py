@@ -1,7 +1,5 @@
 """Means and differences are right, and the page tells them with all that limits them."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """A comparison trains what is missing, continues after a kill, and names what failed."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

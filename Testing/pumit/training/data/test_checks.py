@@ -1,7 +1,5 @@
 """Every case is inspected before training starts, and named where something is wrong with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

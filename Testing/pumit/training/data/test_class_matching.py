@@ -1,7 +1,5 @@
 """Segments are the classes whose names they have; overlaps and strangers are reported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

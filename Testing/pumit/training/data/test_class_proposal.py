@@ -1,7 +1,5 @@
 """Classes are read off the labels, and names that may mean the same are found."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.errors import PumitError
 from pumit.io.labels.label_file import LabelledSegment

@@ -1,7 +1,5 @@
 """Folders of DICOM patients, Slicer scenes and usual layouts become cases by themselves."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Labels that were drawn in part say what they know, and what they do not."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cases are found however their files are laid out, and what is missing is said at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

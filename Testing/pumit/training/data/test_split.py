@@ -1,7 +1,5 @@
 """No patient is trained and validated on, and a split depends on nothing but names and seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A data set is inspected case by case; one bad case hides no other."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A case is made once, again where something changed, and never read half-made."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Two processes train as one would, whole or shared out, and stop and continue together."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

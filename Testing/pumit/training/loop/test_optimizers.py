@@ -1,7 +1,5 @@
 """Every parameter is stepped once, at its own rate, and decays only where it should."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

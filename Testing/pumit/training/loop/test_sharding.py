@@ -1,7 +1,5 @@
 """Blocks that are computed again need less memory and give the same gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps become smaller where memory does not suffice; where numbers end to be finite is named."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.training.loop.step import (

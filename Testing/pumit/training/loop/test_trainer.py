@@ -1,7 +1,5 @@
 """The loop resumes exactly, follows its schedule, and survives a bad step."""
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run's folder becomes a card that can be read on its own and tells of no one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

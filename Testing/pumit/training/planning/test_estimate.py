@@ -1,7 +1,5 @@
 """Steps and validations divide the time of a preset among them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

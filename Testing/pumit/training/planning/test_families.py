@@ -1,7 +1,5 @@
 """Every network can be planned: patches fit its stride, and a smaller step keeps to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`pumit plan --goal clicks` writes a recipe that `pumit train` follows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

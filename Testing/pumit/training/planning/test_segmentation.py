@@ -1,7 +1,5 @@
 """A plan fits data, time and memory, keeps what the user fixed, and says what it decided."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A trial takes real steps of any task, and says what it found as JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

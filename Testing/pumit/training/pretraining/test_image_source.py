@@ -1,7 +1,5 @@
 """Crops of generated and real images for pre-training."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.errors import PumitError

@@ -1,7 +1,5 @@
 """MambaMIM's objective, and the encoder that it trains."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

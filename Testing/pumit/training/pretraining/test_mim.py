@@ -1,7 +1,5 @@
 """Masked image modelling."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

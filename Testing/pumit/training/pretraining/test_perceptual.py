@@ -1,7 +1,5 @@
 """The perceptual loss sees what matters, whatever network it looks through."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """`pumit pretrain` makes a tokenizer that reconstructs, and a ViT with it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Prototypes do not ship: where class vectors are trained already, theirs begin as the means."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

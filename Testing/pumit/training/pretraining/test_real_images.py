@@ -1,7 +1,5 @@
 """Crops of real images have the degree that is requested."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A pre-training is a run like others: held, followed, paused, stopped, finished, described."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

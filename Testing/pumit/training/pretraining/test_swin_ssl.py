@@ -1,7 +1,5 @@
 """The objective of Swin UNETR's pre-training, and what `pumit pretrain` makes of it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tokenizer's objective."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

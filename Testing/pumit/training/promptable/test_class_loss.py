@@ -1,7 +1,5 @@
 """The loss of classes compares each field with the classes of its own data set."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.training.promptable.class_loss import class_loss, region_loss

@@ -1,7 +1,5 @@
 """Labelled fields teach, all others are answered as the original answers them."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Ranges measured in PyTorch are those of the inputs of the engine's layers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Label maps of real anatomy become scans whose targets are their structures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Real scans give fields with targets of every degree, and bad folders are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

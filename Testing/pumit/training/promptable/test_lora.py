@@ -1,7 +1,5 @@
 """Adapters begin as nothing, train only what they shall, and merge into the weights."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """`pumit train` with `task: promptable` makes what a session loads, and says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

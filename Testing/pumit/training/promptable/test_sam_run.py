@@ -1,7 +1,5 @@
 """`pumit train sam` tunes the slopes or the decoder of SAM, and what it makes answers clicks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

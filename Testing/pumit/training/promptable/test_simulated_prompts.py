@@ -1,7 +1,5 @@
 """The simulated user of training says nothing wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.training.promptable import simulated_prompts

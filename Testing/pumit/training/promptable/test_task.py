@@ -1,7 +1,5 @@
 """The objective can be trained at every degree, and repeats with its seed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

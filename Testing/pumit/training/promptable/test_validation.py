@@ -1,7 +1,5 @@
 """Validation clicks on the given cases, through the user's session, and reports what is lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

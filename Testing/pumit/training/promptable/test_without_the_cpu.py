@@ -3,8 +3,6 @@
 `pretended_gpu` stands for the GPU; where there is one, `test_pretrain` trains on it.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np

@@ -4,8 +4,6 @@ Networks, crops and batches are shrunk. Recipes name no folder: what learns from
 given a folder, and says so without one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

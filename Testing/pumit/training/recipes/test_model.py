@@ -1,7 +1,5 @@
 """A recipe is read into its type: keys, values and defaults; what is wrong is one sentence."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ Networks, patches and batches are shrunk where a recipe starts, so that a step t
 CPU; sizes and parameters of the unshrunk networks are those of `networks/test_build.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

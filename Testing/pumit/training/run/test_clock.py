@@ -1,7 +1,5 @@
 """The time of a run leaves out pauses and the computer's sleep."""
 
-from __future__ import annotations
-
 import pytest
 from pumit.training.run.clock import GAP_SECONDS, RunClock
 from pumit.training.run.reporter import RunReporter

@@ -1,7 +1,5 @@
 """`pumit train` of a segmentation stays whole: resumed, refused, out of memory, watched."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

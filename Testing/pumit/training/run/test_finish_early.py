@@ -1,7 +1,5 @@
 """A run ends with the best model that it has, when someone asks for it."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run waits where the disk is full, and its diary outlasts its readers."""
 
-from __future__ import annotations
-
 import errno
 import io
 import sys

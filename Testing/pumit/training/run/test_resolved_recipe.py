@@ -1,7 +1,5 @@
 """A run keeps its whole recipe, follows it when it continues, and refuses another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

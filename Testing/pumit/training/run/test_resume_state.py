@@ -1,7 +1,5 @@
 """A run's folder: saved whole or not at all, and read by what comes later."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

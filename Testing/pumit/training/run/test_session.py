@@ -1,7 +1,5 @@
 """A run outlasts kill -9 at any moment, and obeys who asks it to pause or stop."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

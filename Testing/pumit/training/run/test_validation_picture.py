@@ -1,7 +1,5 @@
 """A picture after each validation: one slice, the answer as a line, the truth in dashes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A plan follows from the data set as nnU-Net users expect, and fits the network."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What pre-training and earlier models give a network, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Strides of every network, and sizes that follow from spacing, slices and patch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

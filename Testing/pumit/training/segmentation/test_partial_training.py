@@ -1,7 +1,5 @@
 """From labels that were drawn in part to a model: what is unknown neither teaches nor judges."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

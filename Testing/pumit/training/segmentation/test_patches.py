@@ -1,7 +1,5 @@
 """Patches depend on the generator alone, lie where they should, and carry their own labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training sees a case exactly as prediction does, and its labels lie where they lay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

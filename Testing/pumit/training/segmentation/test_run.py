@@ -1,7 +1,5 @@
 """`pumit train` makes what `pumit predict` uses, resumes, and says what is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

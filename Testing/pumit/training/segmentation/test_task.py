@@ -1,7 +1,5 @@
 """The objective is the published one; what is not known is left out, and regions overlap."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

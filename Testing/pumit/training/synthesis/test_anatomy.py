@@ -1,7 +1,5 @@
 """Hearts and trunks have the parts that a user would ask for, where they belong."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.training.synthesis.appearance import region_means

@@ -1,7 +1,5 @@
 """Scanners of every kind give finite images in which structures are to be seen."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from pumit.training.synthesis import appearance

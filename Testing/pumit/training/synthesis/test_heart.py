@@ -1,7 +1,5 @@
 """A heart in its chest has what cine MR shows: bright blood in a dark ring, next to lung."""
 
-from __future__ import annotations
-
 from functools import cache
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Lesions are in their structure, which still includes them."""
 
-from __future__ import annotations
-
 import torch
 from pumit.training.synthesis.grid import Grid
 from pumit.training.synthesis.layout import add_lesions

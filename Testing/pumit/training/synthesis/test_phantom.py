@@ -1,7 +1,5 @@
 """The phantom is one scan for everybody: its organs are where they are said to be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pumit.training.synthesis.phantom import ORGANS, SHAPE, SPACING_MM, Phantom, torso_phantom

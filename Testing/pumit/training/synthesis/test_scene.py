@@ -1,7 +1,5 @@
 """Generated scans repeat with their seed, and every target is one a user could want."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A trunk shows its organs at their places, with what they hold, in the greys of its scanner."""
 
-from __future__ import annotations
-
 from functools import cache
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Every change of the prompts can be undone; what is unusable is refused."""
 
-from __future__ import annotations
-
 import threading
 import tracemalloc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A session that slept answers as before, and takes little memory while it sleeps."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from dataclasses import replace
