@@ -150,7 +150,7 @@ def schedule_of(
     """Return all values of a recipe's schedule."""
     steps = int(given.get("steps", plan.steps))
     planned: dict[str, Any] = {
-        "optimizer": "adamw",
+        "optimizer": preset.optimizer,
         "betas": [0.9, 0.999],
         "shape": "cosine",
         "learning_rate": preset.learning_rate,

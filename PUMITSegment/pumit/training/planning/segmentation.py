@@ -58,7 +58,7 @@ from pumit.training.planning.step_cost import (
     striped_labels,
 )
 from pumit.training.recipes.labelled import LabelledData
-from pumit.training.recipes.presets import ENCODED, with_rate_of
+from pumit.training.recipes.presets import ENCODED, adapted_to
 from pumit.training.recipes.segmentation import SegmentationRecipe, WindowedValidation
 from pumit.training.run.resolved_recipe import plain
 from pumit.training.segmentation.data_plan import (
@@ -138,7 +138,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     notes += _coarsen(recipe, keys["plan"], request, facts)
     recipe = read_segmentation(keys, request.source)
     is_small = recipe.network.endswith(FOR_ANY_DATA)
-    numbers = with_rate_of(
+    numbers = adapted_to(
         request.numbers,
         class_of(recipe.network),
         is_small=is_small,

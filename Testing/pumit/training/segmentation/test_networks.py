@@ -7,7 +7,7 @@ import torch
 from pumit.errors import PumitError
 from pumit.models.checkpoint import ModelHeader
 from pumit.networks.build import RECIPES, build_network
-from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, preset_for, with_rate_of
+from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, adapted_to, preset_for
 from pumit.training.segmentation.networks import (
     FAMILIES,
     SeenField,
@@ -226,11 +226,11 @@ def test_counts_that_the_data_contradict_are_refused(key, value):
 def test_a_plan_gives_each_family_its_rate():
     quick = preset_for("quick", "cpu")
     for name in FAMILIES:
-        assert with_rate_of(quick, name, is_small=True).learning_rate == 4e-3
+        assert adapted_to(quick, name, is_small=True).learning_rate == 4e-3
     published = {
-        name: with_rate_of(quick, name, is_small=False).learning_rate
+        name: adapted_to(quick, name, is_small=False).learning_rate
         for name in ("SegmentationNetwork", "PlainUnet", "SwinUnetr", "NnFormer", "HyMamba")
     }
     assert list(published.values()) == [4e-3, 4e-3, 2e-3, 1e-3, 1e-3]
-    encoded = with_rate_of(quick, "EncodedSegmentation", is_small=True, is_pretrained=True)
-    assert encoded.learning_rate == 1e-3
+    encoded = adapted_to(quick, "EncodedSegmentation", is_small=True, is_pretrained=True)
+    assert (encoded.learning_rate, encoded.optimizer) == (2e-3, "muon")
