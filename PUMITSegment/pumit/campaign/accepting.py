@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,9 +124,15 @@ def agreement_of(
 
 
 def write_dicom(
-    label: Path, target: Path, volume: Volume, classes: Sequence[CampaignClass], reviewer: str
+    label: Path,
+    target: Path,
+    volume: Volume,
+    classes: Sequence[CampaignClass],
+    scan: ScanEntry,
+    *,
+    identifies_patient: bool,
 ) -> None:
-    """Write an accepted label as DICOM-SEG with its reviewer; an empty label writes no file."""
+    """Write an accepted label as DICOM-SEG with its reviewer and date; none if it is empty."""
     from pumit.export.dicom_seg import write_dicom_seg
 
     segmentation = segmentation_of(
@@ -134,7 +141,12 @@ def write_dicom(
     set_aside(target, 0)
     if segmentation is not None:
         write_dicom_seg(
-            segmentation, target, series_description="PUMIT campaign", reviewer=reviewer
+            segmentation,
+            target,
+            series_description="PUMIT campaign",
+            reviewer=scan.reviewer,
+            reviewed_at=datetime.fromisoformat(scan.accepted_at) if scan.accepted_at else None,
+            identifies_patient=identifies_patient,
         )
 
 

@@ -467,7 +467,9 @@ class Campaign(CampaignFolder):
         label = home / LABEL
         volume = self.volume(entry) if entry.series else None
         if volume is not None and volume.source is not None:
-            write_dicom(label, home / DICOM_LABEL, volume, self.classes, entry.reviewer)
+            write_dicom(  # the folder is shared: only an export says who the patient is
+                label, home / DICOM_LABEL, volume, self.classes, entry, identifies_patient=False
+            )
         if self.settings.copies_beside:
             copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
         found = agreement_of(label, home / PREDICTION, self.classes)

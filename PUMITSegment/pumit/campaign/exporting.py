@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 import pumit
-from pumit.campaign.accepting import DICOM_LABEL, write_dicom
+from pumit.campaign.accepting import write_dicom
 from pumit.campaign.campaign import Campaign
 from pumit.campaign.entry import ScanEntry
 from pumit.campaign.folder import LABEL
@@ -202,25 +202,19 @@ def _dicom(campaign: Campaign, target: Path) -> str:
     with atomic_path(target) as temporary:
         make_folder(temporary)
         for scan in scans:
-            home, place = campaign.home(scan), temporary / f"{scan.id}.dcm"
-            if _has_names_of_today(home / DICOM_LABEL, campaign.classes):
-                shutil.copyfile(home / DICOM_LABEL, place)
-            else:
-                volume = campaign.volume(scan)
-                write_dicom(home / LABEL, place, volume, campaign.classes, scan.reviewer)
+            write_dicom(
+                campaign.home(scan) / LABEL,
+                temporary / f"{scan.id}.dcm",
+                campaign.volume(scan),
+                campaign.classes,
+                scan,
+                identifies_patient=True,
+            )
         count = len(list(temporary.iterdir()))
     empty = (
         f"; {count_of(len(scans) - count, 'scan')} without structures" if count < len(scans) else ""
     )
     return f"{count_of(count, 'DICOM-SEG file')} written{empty}."
-
-
-def _has_names_of_today(path: Path, classes: Sequence[CampaignClass]) -> bool:
-    """Return whether a DICOM-SEG exists, and no class was renamed since it was written."""
-    from pumit.io.labels.label_source import announced_segments
-
-    names = {UNKNOWN, *(c.name for c in classes)}
-    return path.is_file() and all(s.name in names for s in announced_segments(path))
 
 
 def _model(campaign: Campaign, target: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -32,6 +33,11 @@ MANUFACTURER = "PUMIT"
 # Scanners number the series of a study from 1, so this does not collide.
 SERIES_NUMBER = 1000
 SegKind = Literal["BINARY", "LABELMAP"]
+# Cleared where a file must not say who the patient is.
+IDENTIFYING = {
+    "PatientName", "PatientID", "OtherPatientIDs", "PatientBirthDate", "PatientSex", "PatientAge",
+    "AccessionNumber", "StudyID", "ReferringPhysicianName",
+}  # fmt: skip
 
 
 def write_dicom_seg(
@@ -41,6 +47,8 @@ def write_dicom_seg(
     kind: SegKind = "BINARY",
     series_description: str = "PUMIT segmentation",
     reviewer: str = "",
+    reviewed_at: datetime | None = None,
+    identifies_patient: bool = True,
 ) -> None:
     """Write a DICOM-SEG on the frames of the source series.
 
@@ -54,6 +62,8 @@ def write_dicom_seg(
         path: File to write, usually `.dcm`; or an open binary file or buffer.
         kind: SegmentationType; a LABELMAP holds one segment per voxel.
         reviewer: ContentCreatorName: the person who approved the segments; empty for none.
+        reviewed_at: ContentDate and ContentTime; None for now.
+        identifies_patient: Whether to copy the patient's name, number and birth date.
 
     Raises:
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, a
@@ -82,6 +92,13 @@ def write_dicom_seg(
         seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]
+        if reviewed_at is not None:
+            seg.ContentDate, seg.ContentTime = f"{reviewed_at:%Y%m%d}", f"{reviewed_at:%H%M%S}"
+        if not identifies_patient:
+            for keyword in IDENTIFYING & set(seg.dir()):
+                seg[keyword].value = ""
+            seg.PatientIdentityRemoved = "YES"
+            seg.DeidentificationMethod = "Patient name, numbers and birth date removed"
         if not isinstance(path, (str, Path)):
             seg.save_as(path)
             return

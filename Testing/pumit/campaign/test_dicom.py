@@ -1,5 +1,6 @@
 """A campaign on DICOM: found in trees, accepted as DICOM-SEG, and without who the patient is."""
 
+import re
 from pathlib import Path
 
 import pydicom
@@ -55,14 +56,14 @@ def test_accepted_label_is_dicom_seg_and_tells_of_no_patient(dicom_campaign):
     assert seg.ContentDate
     assert [s.SegmentLabel for s in seg.SegmentSequence] == ["outer", "inner"]
     assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
-    written = [f.read_bytes() for f in dicom_campaign.folder.rglob("*.json")]
-    assert written
+    assert (seg.PatientName, seg.PatientID, seg.PatientIdentityRemoved) == ("", "", "YES")
+    written = [f.read_bytes() for f in dicom_campaign.folder.rglob("*") if f.is_file()]
     assert not [content for content in written if b"Doe" in content or b"Roe" in content]
 
 
-def test_an_exported_dicom_seg_has_the_names_of_today(dicom_campaign, tmp_path):
+def test_an_exported_dicom_seg_has_the_names_of_today_and_of_the_patient(dicom_campaign, tmp_path):
     scan = dicom_campaign.scans()[0]
-    dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
+    scan = dicom_campaign.accept(scan, truth(dicom_campaign, scan), "Ada")
     dicom_campaign.rename_class("inner", "liver")
     export(dicom_campaign, "dicom", tmp_path / "e")
     seg = pydicom.dcmread(tmp_path / "e" / f"{scan.id}.dcm")
@@ -70,6 +71,8 @@ def test_an_exported_dicom_seg_has_the_names_of_today(dicom_campaign, tmp_path):
     code = seg.SegmentSequence[1].SegmentedPropertyTypeCodeSequence[0]
     assert code.CodeMeaning == "Liver"
     assert seg.ContentCreatorName == "Ada"
+    assert (seg.PatientName, seg.PatientID) == ("Doe^J", "Doe-77")
+    assert f"{seg.ContentDate}{seg.ContentTime}" == re.sub(r"\D", "", scan.accepted_at)[:14]
 
 
 def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign):

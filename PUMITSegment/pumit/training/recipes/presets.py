@@ -21,8 +21,8 @@ NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 # runs on a CPU, 0.004 was better than 0.001 or 0.002 for every small network
 # (see recipes/compare_hippocampus.yaml).
 PUBLISHED_RATE_SHARE = {"SwinUnetr": 0.5, "NnFormer": 0.25, "HyMamba": 0.25, "UnetrMamba": 0.25}
-# Factor for `ENCODED` that starts from trained weights, and its optimizer: it then learns faster with
-# Muon than with AdamW at any rate (Testing/lab/records/papers.md).
+# Factor for `ENCODED` that starts from trained weights, and its optimizer: with Muon it learns more
+# in a few minutes than with AdamW at any rate (Testing/lab/records/papers.md).
 PRETRAINED_RATE_SHARE, PRETRAINED_OPTIMIZER = 0.5, "muon"
 
 
