@@ -127,6 +127,11 @@ def find_recipe(config: str, command: str) -> tuple[Path, bool]:
     is_shipped = not Path(config).suffix
     path = shipped_recipe(config) if is_shipped else Path(config)
     if not path.is_file():
+        if Path(config).is_dir():
+            raise PumitError(
+                f"{config!r} is a folder, not a recipe; `pumit plan` makes a recipe for labelled "
+                "scans in a folder, and `--data` gives a recipe its folder."
+            )
         names = ", ".join(recipe_names(command))
         raise PumitError(f"There is no recipe {config!r}; give a YAML file or one of {names}.")
     return path, is_shipped

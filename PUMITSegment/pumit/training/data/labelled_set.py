@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from pumit.errors import PumitError, VolumeError
+from pumit.io.dicom.files import find_dicom
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments, unreviewed_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
@@ -155,6 +157,13 @@ def cases_of_folder(
     images, labels = patterns or (IMAGE_PATTERN, LABEL_PATTERN)
     found = pair_files(folder, images, labels, repeats_single=repeats_single)
     if not found.data.cases and not found.problems:
+        with suppress(VolumeError):
+            series = {file.series_instance_uid for file in find_dicom(folder) if file.is_image}
+            if series and patterns is None:
+                raise PumitError(
+                    f"{folder.name!r} has {len(series)} DICOM series, "
+                    "but no DICOM-SEG or RTSTRUCT of them; add the segmentations to the folder."
+                )
         raise PumitError(
             f"No files in {folder.name!r} are called like {images!r} and {labels!r}; give the "
             "patterns of image files and label files (--images and --labels of pumit data; in a "

@@ -73,3 +73,8 @@ def test_the_recipe_that_ships_compares_five_families_and_a_unet():
     everybody = sorted([*data["training"], *data["validation"]])
     assert data["validation"] == everybody[::3]
     assert len(everybody) == 24
+
+
+def test_a_folder_in_place_of_a_recipe_is_named_as_such(tmp_path):
+    with pytest.raises(PumitError, match="is a folder, not a recipe; `pumit plan` makes"):
+        find_recipe(str(tmp_path), "train")

@@ -206,3 +206,11 @@ def test_folder_of_nothing_known_says_what_is(tmp_path):
     touch(tmp_path, "notes.txt")
     with pytest.raises(PumitError, match=r"dataset\.json, DICOM or Slicer scenes"):
         find(tmp_path)
+
+
+def test_series_without_segmentations_are_named_as_such(tmp_path):
+    a_series(tmp_path / "scans" / "ct")
+    with pytest.raises(
+        PumitError, match="'scans' has 1 DICOM series, but no DICOM-SEG"
+    ):
+        find(tmp_path / "scans")
