@@ -2,8 +2,8 @@
 
     python scripts/shrink_pictures.py [PICTURE ...]
 
-A picture above 100 KiB is reduced to 128 colours, unless that saves little. With `pip install
-pyoxipng` every picture is also recompressed without loss.
+A picture above 100 KiB is reduced to 256 colours, unless that saves little or would be seen. With
+`pip install pyoxipng` every picture is also recompressed without loss.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGE = 100 << 10
-COLOURS = 128
-# Largest error of a colour with the maximum-coverage palette; above it, median cut is used.
-CLOSE = 6
+# Largest error of any pixel's red, green or blue that is not seen beside the original. A mean error
+# would allow that a thin outline takes another segment's colour.
+UNSEEN = 16
 WORTH = 0.95
 
 
 def few_colours(picture: Image.Image) -> Image.Image:
-    """Return the picture with a palette, without dithering."""
-    none = Image.Dither.NONE
-    spread = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=none)
-    far = np.abs(np.asarray(spread.convert("RGB"), int) - np.asarray(picture, int)).max()
-    if far <= CLOSE:
-        return spread
-    return picture.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, kmeans=2, dither=none)
+    """Return the picture with a palette, or as it is if a colour would visibly change."""
+    few = picture.quantize(
+        256, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
+    )
+    error = np.abs(np.asarray(few.convert("RGB"), int) - np.asarray(picture, int)).max()
+    return few if error <= UNSEEN else picture
 
 
 def packed(data: bytes) -> bytes:
@@ -48,8 +47,7 @@ def shrink(path: Path) -> None:
     before = path.stat().st_size
     data = path.read_bytes()
     with Image.open(path) as opened:
-        has_few = opened.mode == "P" and len(opened.getcolors() or ()) <= COLOURS
-        if before > LARGE and not has_few:
+        if before > LARGE and opened.mode != "P":
             buffer = io.BytesIO()
             few_colours(opened.convert("RGB")).save(buffer, "PNG", optimize=True)
             data = buffer.getvalue()
