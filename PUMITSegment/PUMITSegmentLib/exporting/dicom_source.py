@@ -149,7 +149,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     if first is None or any(geometry is None for geometry in geometries):
         return replace(volume, source=DicomSource(files, uid))
     corners = np.array([geometry.position_lps for geometry in geometries])
-    normal = np.cross(first.row_lps, first.column_lps)
+    normal = np.cross(*first.axes_lps.T)
     order = np.argsort(corners @ normal, kind="stable")
     if np.linalg.det(volume.direction) < 0:
         # Slices are ordered against the normal of rows and columns.
@@ -188,7 +188,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
         source,
         volume.thickness_mm,
         corners[order],
-        np.column_stack([first.column_lps, first.row_lps]) / spacing,
+        first.axes_lps[:, ::-1] / spacing,
         normal,
     )
 

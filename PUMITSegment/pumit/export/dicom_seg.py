@@ -152,7 +152,7 @@ def _build(
 ) -> hd.seg.Segmentation:
     algorithm = segmentation.algorithm
     positions = [
-        hd.PlanePositionSequence("PATIENT", frame.geometry.position_lps)
+        hd.PlanePositionSequence("PATIENT", frame.geometry.position_lps.tolist())
         for frame in frames
         if frame.geometry is not None
     ]

@@ -18,7 +18,7 @@ import pumit
 from pumit.errors import ExportError
 from pumit.export.dicom_seg import MANUFACTURER, SERIES_NUMBER, coded, versioned
 from pumit.export.mask_contours import keyhole_contours
-from pumit.export.source_frames import SourceFrame, mask_on_frames
+from pumit.export.source_frames import SourceFrame, mask_on_frames, pixels_lps
 from pumit.export.source_headers import complete_headers, frames_of, read_headers
 from pumit.geometry import Floats
 from pumit.segmentation import Mask, Segment, Segmentation
@@ -175,7 +175,7 @@ def _contours(
             item.ContourImageSequence = [images[k]]
             item.ContourGeometricType = "CLOSED_PLANAR"
             item.NumberOfContourPoints = len(corners)
-            item[_CONTOUR_DATA] = _numbers(geometry.to_lps(corners[:, :1], corners[:, 1:]))
+            item[_CONTOUR_DATA] = _numbers(pixels_lps(geometry, corners[:, :1], corners[:, 1:]))
             items.append(item)
     return items
 

@@ -11,7 +11,7 @@ from pydicom.dataset import Dataset
 
 from pumit.errors import ExportError
 from pumit.file_image import PlacedFrame
-from pumit.geometry import Floats, Triple
+from pumit.geometry import Floats
 from pumit.io.dicom.pixel_size import pixel_size
 from pumit.io.dicom.slices import places_of
 from pumit.segmentation import Mask
@@ -20,30 +20,6 @@ from pumit.volume import Volume
 # A frame counts as a slice of the volume if no pixel is off by more: the reader does not resample
 # slices with a little jitter or drift.
 GRID_TOLERANCE_VOXELS = 0.51
-
-
-@dataclass(frozen=True, eq=False)
-class FrameGeometry:
-    """Position, orientation and spacing of a frame's pixels.
-
-    Attributes:
-        position_lps: Centre of the first pixel, LPS mm.
-        row_lps: Unit vector along a row (increasing column index), LPS.
-        column_lps: Unit vector along a column (increasing row index), LPS.
-    """
-
-    position_lps: Triple
-    row_lps: Floats
-    column_lps: Floats
-    pixel_spacing_mm: tuple[float, float]
-
-    def to_lps(self, row: npt.ArrayLike, column: npt.ArrayLike) -> Floats:
-        """Return the centre of a pixel, LPS mm; or of several, with indices of shape (N, 1)."""
-        offset = (
-            np.asarray(column) * self.pixel_spacing_mm[1] * self.row_lps
-            + np.asarray(row) * self.pixel_spacing_mm[0] * self.column_lps
-        )
-        return np.asarray(np.asarray(self.position_lps) + offset)
 
 
 @dataclass(frozen=True)
@@ -57,7 +33,7 @@ class SourceFrame:
 
     rows: int
     columns: int
-    geometry: FrameGeometry | None
+    geometry: PlacedFrame | None
     number: int | None = None
 
 
@@ -98,10 +74,10 @@ def source_frames(
         if is_older:
             size = int(first.Rows), int(first.Columns)
             if len(placed) == 1:  # an image, or a cine at one place
-                return [SourceFrame(*size, _placed(placed[0]))]
+                return [SourceFrame(*size, placed[0])]
             if placed:
                 of_placed = zip(numbers or range(1, len(placed) + 1), placed, strict=True)
-                return [SourceFrame(*size, _placed(f), n) for n, f in of_placed]
+                return [SourceFrame(*size, f, n) for n, f in of_placed]
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = (first.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
         groups = first.PerFrameFunctionalGroupsSequence
@@ -110,9 +86,9 @@ def source_frames(
         geometries = [_of_group(frame, shared) for frame in groups]
         # Frames may also differ by time or echo; use those that were read, or the first at each
         # position.
-        places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
+        places = {tuple(g.position_lps): g for g in reversed(geometries)}
         unique = [(n, geometries[n - 1]) for n in numbers] or [
-            (n, g) for n, g in enumerate(geometries, 1) if places[g.position_lps] is g
+            (n, g) for n, g in enumerate(geometries, 1) if places[tuple(g.position_lps)] is g
         ]
         return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
     except ExportError:
@@ -124,7 +100,7 @@ def source_frames(
         ) from None
 
 
-def _single(ds: Dataset) -> FrameGeometry | None:
+def _single(ds: Dataset) -> PlacedFrame | None:
     place = places_of(ds)[0]
     if not place.get("ImagePositionPatient"):
         return None
@@ -137,11 +113,7 @@ def _single(ds: Dataset) -> FrameGeometry | None:
     return _geometry(place.ImagePositionPatient, place.ImageOrientationPatient, size_mm)
 
 
-def _placed(frame: PlacedFrame) -> FrameGeometry:
-    return _geometry(frame.position_lps, frame.axes_lps.T.ravel(), frame.pixel_spacing_mm)
-
-
-def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
+def _of_group(frame: Dataset, shared: Dataset) -> PlacedFrame:
     def item(keyword: str) -> Dataset:
         return (frame if keyword in frame else shared)[keyword].value[0]
 
@@ -154,10 +126,17 @@ def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
 
 def _geometry(
     position: Iterable[float], cosines: Iterable[float], spacing: Sequence[float]
-) -> FrameGeometry:
+) -> PlacedFrame:
     x, y, z = (float(p) for p in position)
-    row, column = np.array([float(c) for c in cosines]).reshape(2, 3)
-    return FrameGeometry((x, y, z), row, column, (float(spacing[0]), float(spacing[1])))
+    axes = np.array([float(c) for c in cosines]).reshape(2, 3).T
+    return PlacedFrame(np.array((x, y, z)), axes, (float(spacing[0]), float(spacing[1])))
+
+
+def pixels_lps(frame: PlacedFrame, row: npt.ArrayLike, column: npt.ArrayLike) -> Floats:
+    """Return the centre of a pixel, LPS mm; or of several, with indices of shape (N, 1)."""
+    (down_mm, along_mm), (along, down) = frame.pixel_spacing_mm, frame.axes_lps.T
+    offset = np.asarray(column) * along_mm * along + np.asarray(row) * down_mm * down
+    return np.asarray(frame.position_lps + offset)
 
 
 def slice_spacing_mm(frames: Sequence[SourceFrame]) -> float | None:
@@ -165,7 +144,7 @@ def slice_spacing_mm(frames: Sequence[SourceFrame]) -> float | None:
     placed = [frame.geometry for frame in frames if frame.geometry is not None]
     if len(placed) < 2:
         return None
-    normal = np.cross(placed[0].row_lps, placed[0].column_lps)
+    normal = np.cross(*placed[0].axes_lps.T)
     offsets = np.sort([float(np.dot(g.position_lps, normal)) for g in placed])
     return float(np.median(np.diff(offsets)))
 
@@ -210,17 +189,17 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
     return result
 
 
-def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> Floats:
+def _corner_indices(volume: Volume, frame: PlacedFrame, rows: int, columns: int) -> Floats:
     """Return the indices (d, h, w) of a frame's first pixel and of its column's and row's last."""
-    corners = [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
-    indices = volume.world_to_index(corners)
+    corners = [(0, 0), (rows - 1, 0), (0, columns - 1)]
+    indices = volume.world_to_index([pixels_lps(frame, *corner) for corner in corners])
     if volume.is_planar:
         # A planar image has no thickness.
         indices[:, 0] = 0.0
     return indices
 
 
-def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> int | None:
+def _slice_of(volume: Volume, frame: PlacedFrame, rows: int, columns: int) -> int | None:
     indices = _corner_indices(volume, frame, rows, columns)
     k = round(float(indices[:, 0].mean()))
     if volume.shape[1:] != (rows, columns) or not 0 <= k < volume.shape[0]:
@@ -230,7 +209,7 @@ def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> 
 
 
 def _sampled(
-    volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
+    volume: Volume, mask: Mask, frame: PlacedFrame, rows: int, columns: int
 ) -> npt.NDArray[np.bool_]:
     """Sample a mask at the pixels of a frame by nearest neighbour; False outside the volume."""
     origin, down, right = _corner_indices(volume, frame, rows, columns)

@@ -21,9 +21,9 @@ from pydicom.uid import (
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
-from pumit.export.source_frames import FrameGeometry, SourceFrame, slice_spacing_mm, source_frames
+from pumit.export.source_frames import SourceFrame, slice_spacing_mm, source_frames
 from pumit.export.spacing import PLANAR_THICKNESS_MM
-from pumit.file_image import DicomSource
+from pumit.file_image import DicomSource, PlacedFrame
 
 logger = logging.getLogger(__name__)
 
@@ -251,12 +251,12 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
     header.PerFrameFunctionalGroupsSequence = groups
 
 
-def _set_position(item: Dataset, frame: FrameGeometry) -> None:
+def _set_position(item: Dataset, frame: PlacedFrame) -> None:
     item.ImagePositionPatient = [DSfloat(v, auto_format=True) for v in frame.position_lps]
 
 
-def _set_orientation(item: Dataset, frame: FrameGeometry) -> None:
-    cosines = (*frame.row_lps, *frame.column_lps)
+def _set_orientation(item: Dataset, frame: PlacedFrame) -> None:
+    cosines = frame.axes_lps.T.ravel()
     item.ImageOrientationPatient = [DSfloat(v, auto_format=True) for v in cosines]
 
 
