@@ -46,7 +46,6 @@ def tiny_network() -> PromptableNetwork:
     """A promptable network with random weights, always the same."""
     torch.manual_seed(0)
     network = build_network("promptable", **TINY_SIZES)
-    assert isinstance(network, PromptableNetwork)
     return network.eval()
 
 

@@ -15,7 +15,6 @@ from pumit.campaign import (
     CampaignConflict,
     CampaignSettings,
     LockTaken,
-    ScanEntry,
 )
 from pumit.campaign.exporting import export
 from pumit.campaign.progress import TrainingRound
@@ -161,11 +160,11 @@ def test_agreement_is_of_what_was_drawn(make_campaign, truth_of, more, agreement
 def test_locked_scan_is_shown_as_checked_and_not_given_out(make_campaign):
     one = make_campaign(2)
     other = Campaign.open(one.folder)
-    first = next_of(one)
+    first = one.next_scan("list")
     with one.lock(first, "Ada"):
         entry = other.scan(first)
         assert (entry.state, entry.checked_by) == ("checking", "Ada")
-        assert next_of(other).id != first.id
+        assert other.next_scan("list").id != first.id
         with pytest.raises(LockTaken, match="Ada has scan00 open; take another"):
             other.lock(first, "Bob")
     other.lock(first, "Bob").release()
@@ -187,20 +186,14 @@ def test_silent_lock_is_free_by_the_clock_of_the_disk(make_campaign, monkeypatch
     assert new.is_held
 
 
-def next_of(campaign: Campaign, order: str = "list") -> ScanEntry:
-    chosen = campaign.next_scan(order)
-    assert chosen is not None
-    return chosen
-
-
 def test_later_and_left_out_scans_come_last_or_never(make_campaign):
     campaign = make_campaign(3)
     first, second, third = campaign.scans()
     campaign.later(first)
     campaign.leave_out(second)
-    assert next_of(campaign).id == third.id
+    assert campaign.next_scan("list").id == third.id
     campaign.leave_out(third)
-    assert next_of(campaign).id == first.id
+    assert campaign.next_scan("list").id == first.id
     assert campaign.take_in(second.id).state == "open"
 
 
@@ -374,11 +367,11 @@ def test_the_button_says_what_is_next(make_campaign, truth_of):
         assert scan.id not in kept.scans
         campaign.set_prediction(scan, number=1, word="check", expected={"outer": 0.7})
     assert campaign.next_action().sentence == "Open the next scan (for validation)"
-    scan = next_of(campaign, "uncertain")
+    scan = campaign.next_scan("uncertain")
     campaign.accept(scan, truth_of(scan), clicks=9)
     assert campaign.next_action().sentence == "Check the next (7 left)"
     for _ in range(4):
-        scan = next_of(campaign, "uncertain")
+        scan = campaign.next_scan("uncertain")
         campaign.accept(scan, truth_of(scan), clicks=4)
     assert not campaign.validation.is_rough
     assert campaign.next_action().sentence.startswith("Train again on ")

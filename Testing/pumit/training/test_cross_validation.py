@@ -21,7 +21,6 @@ from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 from pumit.training.validate import read_segmentation
 from segmentation_runs import RECIPE
-from tiny_run import status_of
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -47,7 +46,7 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path, monkeypatch):
     assert len(found["rows"]) == 6
     assert found["mean"]["mean"]["dice"]["cases"] == 3
     assert [fold["fold"] for fold in found["folds"]] == [1, 2]
-    status = status_of(out)
+    status = read_status(out)
     assert status.state == "finished"
     assert status.model == "final/made.safetensors"
     # The user's list has the model of all cases, and the folds with their card.
@@ -74,7 +73,7 @@ def test_folds_are_trained_pooled_and_found_again(tmp_path, monkeypatch):
             finetune(written(tmp_path, register=True, **changes), out)
     # Without the model of all cases they are the result.
     finetune(written(tmp_path, register=True, final_model=False), out)
-    status = status_of(out)
+    status = read_status(out)
     assert status.model == "made-folds.safetensors"
     assert status.registered.startswith("made-folds")
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
@@ -106,7 +105,7 @@ def test_what_is_requested_of_the_whole_reaches_the_part(tmp_path):
     with pytest.raises(RunStopped):
         finetune(path, out)
     watcher.join()
-    status = status_of(out)
+    status = read_status(out)
     assert status.state == "stopped"
     assert (out / "fold_1" / "last.safetensors").is_file()
     assert "Fold 1 of 2 begins." in [r.get("sentence") for r in read_log(out)[0]]

@@ -10,11 +10,10 @@ from labelled_scans import write, write_pairs
 from pumit.cli.main import main
 from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint
-from pumit.runs import read_log
+from pumit.runs import read_log, read_status
 from pumit.training.recipes import reader
 from pumit.training.recipes.reader import read_yaml
 from segmentation_runs import train
-from tiny_run import status_of
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -124,7 +123,7 @@ def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
         assert main([*command, "2"]) == 0
     assert not (tmp_path / "run" / "vit.safetensors").exists()
     assert main([*command, "2"]) == 0
-    status = status_of(tmp_path / "run")
+    status = read_status(tmp_path / "run")
     assert (status.state, status.model, status.registered) == ("finished", "vit.safetensors", "vit")
     assert steps(tmp_path / "run" / "pretraining") == [1, 2]
     assert not warnings(tmp_path / "run")

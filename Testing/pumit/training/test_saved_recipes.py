@@ -16,7 +16,7 @@ import torch
 from labelled_scans import write_pairs
 from pumit.models.tensor_file import write_tensors
 from pumit.networks.build import build_network
-from pumit.runs import read_log
+from pumit.runs import read_log, read_status
 from pumit.training.comparison.plan import read_comparison
 from pumit.training.comparison.run import HARMLESS
 from pumit.training.recipes.labelled import LabelledRecipe
@@ -32,7 +32,6 @@ from pumit.training.run.resolved_recipe import (
 from pumit.training.run.resume_state import LAST
 from pumit.training.train import finetune
 from pumit.training.validate import read_recipe
-from tiny_run import status_of
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -114,5 +113,5 @@ def test_a_run_that_version_0_1_0_stopped_goes_on_to_its_end(file, tmp_path):
     assert best == run / "made.safetensors"
     steps = [record["step"] for record in read_log(run)[0] if "loss" in record]
     assert steps == list(range(1, 13))
-    status = status_of(run)
+    status = read_status(run)
     assert (status.state, status.step) == ("finished", 12)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from line_task import LineTask
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import RunStatus, read_status
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped
@@ -97,13 +96,6 @@ def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     process = multiprocessing.get_context("fork").Process(target=alone)
     process.start()
     return process
-
-
-def status_of(folder: Path) -> RunStatus:
-    """The status of a run that has one."""
-    status = read_status(folder)
-    assert status is not None
-    return status
 
 
 def during_step(

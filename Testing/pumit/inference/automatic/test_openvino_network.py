@@ -69,7 +69,6 @@ def test_scans_and_biased_attention_can_be_traced(family):
     whole = build_network(family, num_classes=3, **TINY[family]).eval()
     shape = (1, 1, 32, 32, 48)
     found = compiled(whole, shape)
-    assert found is not None
     x = torch.randn(*shape, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         expected = whole(x)

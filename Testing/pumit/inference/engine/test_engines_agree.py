@@ -8,7 +8,6 @@ from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
 from pumit.inference.engine.prompt_maps import MapGrid, prompt_maps
 from pumit.inference.engine.torch_engine import TorchEngine, prompt_batch
 from pumit.networks.build import build_network
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.fields import field_shape
 
 # Single precision, summed in another order.
@@ -33,7 +32,6 @@ def prompts_of(
 def both_engines(**sizes: object) -> tuple[TorchEngine, OpenVinoEngine]:
     torch.manual_seed(3)
     network = build_network("promptable", **sizes)
-    assert isinstance(network, PromptableNetwork)
     for parameter in network.parameters():  # nothing at zero, where a lost part would not show
         with torch.no_grad():
             parameter.add_(0.05 * torch.randn_like(parameter))

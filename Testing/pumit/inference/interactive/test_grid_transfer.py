@@ -54,7 +54,6 @@ def test_answers_on_the_volume_equal_trilinear_look_up(field):
     np.testing.assert_array_equal(mask, (expected > 0) & covered)
     # All of the field, background too.
     box = covered_box(field, SHAPE)
-    assert box is not None
     whole = on_box(logits, field, box)
     np.testing.assert_allclose(whole.logits, expected[whole.window], atol=1e-3)
     window = np.zeros(SHAPE, dtype=bool)

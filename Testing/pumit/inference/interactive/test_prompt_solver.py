@@ -101,7 +101,6 @@ def test_a_correction_is_requested_in_a_field_that_fits_the_segment(solver):
     solver.settings = settings
     before = solver.answer(IndexPrompts([FIRST]), None)
     shown = before.views[before.chosen].field
-    assert before.patch is not None
     settled: dict[str, Any] = {"margin": 1.5, "is_given": False, "is_averaged": False}
     where = partial(correction_field, solver.planner, shown, place=FIRST[:3], **settled)
     fitting = where(before.patch)
@@ -150,7 +149,6 @@ def test_a_part_far_from_a_given_mask_is_added_whole(solver):
     added = {}
     for given in (None, mask):
         after = solver._with_part(IndexPrompts(points=[click], mask=given), before, UNWATCHED)
-        assert after is not None
         shown = whole(solver, after)
         assert (shown & mask).sum() == mask.sum()
         added[given is None] = int((shown & bright).sum())

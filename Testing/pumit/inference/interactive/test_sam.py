@@ -44,7 +44,6 @@ def test_the_names_are_those_of_the_published_files(depth, heads, dim, count):
     state = public_state(network)
     assert len(state) == count
     again = named(state)
-    assert again is not None
     found = sam_sizes(again)
     assert {k: found[k] for k in sizes} == sizes
     assert (found["global_blocks"], found["image_size"], found["window"]) == (ends, 1024, 14)

@@ -15,9 +15,7 @@ from pumit.inference.tokenizer.familiarity import (
 
 
 def scale(**weights: tuple[float, float]) -> FamiliarityScale:
-    made = FamiliarityScale.from_reference(reference(**weights), TOKENS)
-    assert made is not None
-    return made
+    return FamiliarityScale.from_reference(reference(**weights), TOKENS)
 
 
 def test_the_score_is_that_of_the_logistic_regression():

@@ -18,6 +18,4 @@ def tiny_mim(name: str, **overrides: Any) -> MambaMim:
     """A pre-training network with cells of (4, 16, 16) voxels, alike at every call."""
     torch.manual_seed(0)
     flat = keeping_depth(name.replace("mamba_mim_unetr", "unetr_mamba"), 2)
-    network = build_network(name, **{**TINY[name], **flat, **overrides})
-    assert isinstance(network, MambaMim)
-    return network
+    return build_network(name, **{**TINY[name], **flat, **overrides})

@@ -28,9 +28,7 @@ TINY: dict[str, Any] = {
 
 def tiny(**sizes: Any) -> NnFormer:
     torch.manual_seed(0)
-    network = build_network("nnformer_small", **{**TINY, "num_supervised_levels": 2, **sizes})
-    assert isinstance(network, NnFormer)
-    return network
+    return build_network("nnformer_small", **{**TINY, "num_supervised_levels": 2, **sizes})
 
 
 @pytest.mark.parametrize(

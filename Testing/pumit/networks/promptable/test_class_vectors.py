@@ -19,7 +19,6 @@ Build = Callable[..., tuple[Tensor, PromptBatch]]
 def network_with(**sizes: object) -> PromptableNetwork:
     torch.manual_seed(0)
     network = build_network("promptable", **SIZES, **sizes)
-    assert isinstance(network, PromptableNetwork)
     return network.eval()
 
 

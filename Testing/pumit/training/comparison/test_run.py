@@ -18,7 +18,7 @@ from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
-from tiny_run import forks, started, status_of, wait_for
+from tiny_run import forks, started, wait_for
 
 UNET, SWIN = RECIPE["networks"][0], {"feature_size": 12}
 
@@ -58,7 +58,6 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(tmp_path, monkeypatch
     runs = [out / "runs" / name for name in ("PUMIT_5", "U-Net_5")]
     process = started(lambda: compare(path, out))
     wait_for(lambda: read_status(runs[0]), 300.0)
-    assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
 
@@ -100,7 +99,7 @@ def test_seed_after_seed_so_many_at_a_time(tmp_path, pretended):
     found = compare(written(tmp_path, processes=3), out)
     assert pretended.started == ["U-Net, seed 0", "wide, seed 0", "U-Net, seed 5", "wide, seed 5"]
     assert (found.done, pretended.most) == (4, 3)
-    status = status_of(out)
+    status = read_status(out)
     assert (status.state, status.task) == ("finished", "comparison")
     row = read_rows(out / ROWS)[-1]
     assert (row.name, row.seed, row.steps) == ("wide", 5, 45)
@@ -135,7 +134,7 @@ def test_a_stop_reaches_the_trainings(tmp_path, pretended, monkeypatch):
     with pytest.raises(RunStopped):
         compare(written(tmp_path), out)
     assert pretended.stops == ["stop"]
-    status = status_of(out)
+    status = read_status(out)
     assert status.state == "stopped"
 
 
@@ -164,7 +163,7 @@ def test_the_recipe_in_the_folder_continues_with_its_initial_weights(
     compare(path, out / "out")
     assert compare(out / "out" / "recipe.yaml", out / "out").done == 2
     assert len(pretended.started) == 2
-    assert status_of(out / "out").name == "out"
+    assert read_status(out / "out").name == "out"
 
 
 def test_a_training_and_a_comparison_do_not_share_a_folder(tmp_path, pretended, capsys):
@@ -182,7 +181,7 @@ def test_a_training_and_a_comparison_do_not_share_a_folder(tmp_path, pretended, 
         assert main([command, str(config), "-o", str(folder)]) == 2
         assert sentence in capsys.readouterr().err
     assert (run / "recipe.yaml").read_text() == "name: mine"
-    assert [status_of(f).task for f in (run, out)] == ["segmentation", "comparison"]
+    assert [read_status(f).task for f in (run, out)] == ["segmentation", "comparison"]
     assert main(["models", "add", str(out)]) == 2
     assert "out holds a comparison; name one of its trainings" in capsys.readouterr().err
 

@@ -105,7 +105,6 @@ def test_a_prototype_is_the_mean_of_its_vectors(tmp_path, tiny_sizes, begun):
     recipe = recipe_from(path, tiny_sizes, class_channels=6, keeps_prototypes=False)
     recipe = recipe.model_copy(update={"batch_size": 1})
     task = build(recipe, run_of(recipe, tmp_path)).task
-    assert isinstance(task, PromptableTask)
     prototypes = task.network.prototypes
     before = prototypes.weight.detach().clone()
     count, degrees = len(before), [2, 5]
@@ -119,7 +118,6 @@ def test_a_prototype_is_the_mean_of_its_vectors(tmp_path, tiny_sizes, begun):
             for field, labels in zip(image, truth, strict=True):
                 with torch.no_grad():
                     vectors = task.network.embed(field[None], Anisotropy(da0)).classes
-                assert vectors is not None
                 found, there = class_sums(vectors, labels[None], count)
                 sums, cells = sums + found, cells + there
     assert (cells > 0).any()
@@ -146,7 +144,6 @@ def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(tmp_path, ti
     task = build(short, run_of(short, folder, RunReporter(folder))).task
     assert begun == [FEWEST_BATCHES]
     assert "The classes begin from 6 batches" in (folder / "log.txt").read_text()
-    assert isinstance(task, PromptableTask)
 
     def stop() -> None:
         raise RunStopped

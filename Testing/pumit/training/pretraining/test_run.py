@@ -7,13 +7,13 @@ import pytest
 import torch
 import yaml
 from pumit.models.checkpoint import load_checkpoint
-from pumit.runs import list_runs, read_log, send_command
+from pumit.runs import list_runs, read_log, read_status, send_command
 from pumit.training.pretrain import pretrain
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 from safetensors.torch import load_file
-from tiny_run import during_step, status_of
+from tiny_run import during_step
 
 STEPS = 3
 pytestmark = pytest.mark.usefixtures("swift")
@@ -84,7 +84,7 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
         during_step(patch, PromptableTask, 2, lambda: send_command(parts, "stop"))
         with pytest.raises(RunStopped, match="Step 2 is saved"):
             pretrain(recipe, parts)
-    status = status_of(parts)
+    status = read_status(parts)
     assert (status.state, status.task, status.step) == ("stopped", "pretraining", 2)
     finetune(parts / "recipe.yaml", parts)
     assert_alike(parts, whole)
@@ -95,7 +95,7 @@ def test_a_finished_run_keeps_the_last_weights(recipe, tmp_path, monkeypatch):
     during_step(monkeypatch, PromptableTask, 2, lambda: send_command(tmp_path / "run", "finish"))
     model = pretrain(recipe, tmp_path / "run")
     assert load_checkpoint(model).recipe["step"] == 2
-    status = status_of(tmp_path / "run")
+    status = read_status(tmp_path / "run")
     assert (status.state, status.best_step, status.model) == ("finished", 2, "tiny.safetensors")
 
 
@@ -118,7 +118,7 @@ def test_a_card_tells_what_it_is(recipe, whole, tmp_path):
     pretrain(again, tmp_path / "again", changes={"schedule": {"steps": 1}})
     card = (tmp_path / "again" / "card.md").read_text()
     assert f"| Begun with | weights {load_checkpoint(model).sha256[:16]} |" in card
-    status = status_of(tmp_path / "again")
+    status = read_status(tmp_path / "again")
     assert status.registered is None  # it is there for further trainings
     assert [folder.name for folder, _ in list_runs(tmp_path)] == ["again"]
 

@@ -208,7 +208,6 @@ def test_one_click_is_answered_with_the_most_trusted_mask():
     loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]), WHOLE)
     loss.backward()
     assert torch.isfinite(loss)
-    assert iou.grad is not None
     assert torch.isfinite(iou.grad).all()
     odd = torch.tensor([[0.5, torch.nan]])
     loss, _, _ = score(answers("right", "wrong"), odd, targets(), torch.tensor([True]), WHOLE)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from pretended_gpu import GPU, Pretended, PretendedGPU, real
 from pumit.networks.build import build_network
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.promptable.fields import FieldSource, spawn_generators
 from pumit.training.promptable.simulated_prompts import PromptState, correct_all, depth_of
 from pumit.training.promptable.task import PromptableTask
@@ -63,7 +62,6 @@ def test_a_step_computes_all_on_one_device(tiny_sizes, da0, monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     torch.manual_seed(0)
     network = build_network("promptable", **tiny_sizes, geodesic=True)
-    assert isinstance(network, PromptableNetwork)
     task = PromptableTask(network, FieldSource(network.field_size, batch_size=1))
     here = task.draw(da0, torch.Generator().manual_seed(4), torch.Generator().manual_seed(3))
     first = float(task(here)["dice_first"])

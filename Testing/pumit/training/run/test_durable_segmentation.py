@@ -16,7 +16,7 @@ from line_task import LineTask, draw_line
 from pumit.errors import TrainingError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
-from pumit.runs import RECIPE, read_log, send_command
+from pumit.runs import RECIPE, read_log, read_status, send_command
 from pumit.training.loop.step import MemoryShortError, fewer_workers, retry_with_less_memory
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
@@ -26,7 +26,7 @@ from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.segmentation.validation import SegmentationValidation
 from pumit.training.train import finetune
 from segmentation_runs import assert_same_weights
-from tiny_run import forks, run_line, status_of, train_line
+from tiny_run import forks, run_line, train_line
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -56,10 +56,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_finished_run_has_all_that_a_user_looks_for(folder):
     out = folder / "whole"
-    status = status_of(out)
+    status = read_status(out)
     assert (status.state, status.step, status.steps) == ("finished", 3, 3)
     assert (status.name, status.task, status.model) == ("made", "segmentation", "made.safetensors")
-    assert status.registered is not None
     entered = find_model(status.registered)
     assert read_recipe(entered)[1] == read_recipe(out / "made.safetensors")[1]
     steps = [r["step"] for r in records(out) if "overlay" in r]
@@ -103,7 +102,7 @@ def test_a_stop_is_followed_whatever_the_run_does(folder, when, monkeypatch):
             patch.setattr(segmentation_run, "examine_cases", asking_first)
         with pytest.raises(RunStopped):
             train(folder, when)
-    status = status_of(out)
+    status = read_status(out)
     assert status.state == "stopped"
     assert step_saved(out / LAST) == (2 if when == "validating" else None)
     train(folder, when)
@@ -153,7 +152,7 @@ def test_memory_for_nothing_at_all_is_reported(folder, monkeypatch):
     monkeypatch.setattr(SegmentationTask, "forward", fail)
     with pytest.raises(TrainingError, match="activation_checkpointing"):
         train(folder, "nothing")
-    status = status_of(folder / "nothing")
+    status = read_status(folder / "nothing")
     assert status.state == "failed"
     assert "not enough memory" in status.sentence
 
@@ -207,7 +206,7 @@ def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(folder, tmp_pa
         patch.setattr(SegmentationValidation, "__call__", away)
         with pytest.raises(VolumeError, match="case_"):
             train(tmp_path, "mine")
-    status = status_of(tmp_path / "mine")
+    status = read_status(tmp_path / "mine")
     assert (status.state, "\n" in status.sentence) == ("failed", False)
     assert "case_" in status.sentence
     assert str(tmp_path) not in status.sentence

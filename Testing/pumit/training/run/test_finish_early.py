@@ -10,12 +10,12 @@ from labelled_scans import write_pairs
 from pumit.errors import PumitError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
-from pumit.runs import CONTROL, RunStatus, read_log, send_command, write_status
+from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.task import SegmentationTask
 from segmentation_runs import assert_same_weights
-from tiny_run import during_step, run_line, status_of
+from tiny_run import during_step, run_line
 
 SCHEDULE = {
     "steps": 50,
@@ -29,11 +29,10 @@ pytestmark = pytest.mark.usefixtures("swift", "blank_pictures")
 
 
 def assert_finished(folder: Path, best_step: int) -> None:
-    status = status_of(folder)
+    status = read_status(folder)
     assert (status.state, status.best_step, status.model) == (
         *("finished", best_step, "made.safetensors"),
     )
-    assert status.registered is not None
     assert read_recipe(find_model(status.registered))[0]["step"] == best_step
     assert (folder / "validation.json").is_file()
     assert (folder / "card.md").is_file()
@@ -49,7 +48,7 @@ def test_a_stopped_run_is_finished_without_another_step(tmp_path, monkeypatch):
     during_step(monkeypatch, SegmentationTask, 3, lambda: send_command(out, "stop"))
     with pytest.raises(RunStopped):
         train(tmp_path)
-    stopped = status_of(out)
+    stopped = read_status(out)
     assert (stopped.state, stopped.step, stopped.best_step) == ("stopped", 3, 2)
     before = (out / "made.safetensors").rename(tmp_path / "before.safetensors")
     shutil.copy(before, out / "made.safetensors")

@@ -20,7 +20,7 @@ from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter, sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
-from tiny_run import SCHEDULE, run_line, status_of, train_line, wait_for
+from tiny_run import SCHEDULE, run_line, train_line, wait_for
 
 pytestmark = pytest.mark.usefixtures("swift")
 
@@ -48,7 +48,7 @@ def test_a_run_waits_for_room_and_goes_on_by_itself(tmp_path, monkeypatch):
 
     def look() -> None:
         wait_for(lambda: (s := read_status(folder)) is not None and s.state == "paused")
-        seen.append(status_of(folder))
+        seen.append(read_status(folder))
         seen.append(step_saved(folder / LAST))
         disk.has_room = True
 
@@ -145,7 +145,7 @@ def test_sleep_is_reported_and_not_counted(tmp_path):
     assert "2 h 00 min" in logged["sentence"]
     reporter.training()
     reporter.beat()
-    assert status_of(tmp_path).seconds == 10.0
+    assert read_status(tmp_path).seconds == 10.0
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(None, [46.0, 90.0]), (60.0, [46.0, 42.0])])
@@ -174,7 +174,7 @@ def test_a_person_can_read_the_log(tmp_path):
     reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
     reporter.report({**line, "left_seconds": 30.0})
-    status = status_of(tmp_path)
+    status = read_status(tmp_path)
     assert (status.state, status.step, status.left_seconds) == ("training", 3, 30.0)
     assert status.sentence == "Step 3 of 9, 30 seconds left."
     reporter.report({"step": 3, "validation": {"score": 0.5, "dice_liver": 0.25}})

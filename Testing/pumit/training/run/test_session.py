@@ -20,6 +20,7 @@ from pumit.runs import (
     STATUS,
     RunStatus,
     read_log,
+    read_status,
     send_command,
     write_status,
 )
@@ -29,7 +30,7 @@ from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import lock_run, run_session
-from tiny_run import SCHEDULE, STEPS, forks, run_line, started, status_of, train_line, wait_for
+from tiny_run import SCHEDULE, STEPS, forks, run_line, started, train_line, wait_for
 from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("swift")
@@ -53,18 +54,17 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(tmp_path, expecte
         process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.01)))
         wait_for(lambda n=before: len(read_log(tmp_path)[0]) > n)
         time.sleep(chance.uniform(0.0, 0.12))
-        assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
-        wait_for(lambda: not status_of(tmp_path).is_alive)
+        wait_for(lambda: not read_status(tmp_path).is_alive)
         process.join()
-        assert status_of(tmp_path).is_interrupted
+        assert read_status(tmp_path).is_interrupted
         if (tmp_path / LAST).exists():
             saved = step_saved(tmp_path / LAST)
             assert saved >= reached
             reached = saved
     assert reached > 0
     torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
-    assert status_of(tmp_path).state == "finished"
+    assert read_status(tmp_path).state == "finished"
     assert sorted(f.name for f in tmp_path.iterdir()) == [
         "best.safetensors", LAST, LOCK, "log.jsonl", "log.txt", "status.json",
     ]  # fmt: skip
@@ -111,18 +111,18 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(tmp_path, expected,
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
     send_command(tmp_path, "pause")
-    wait_for(lambda: status_of(tmp_path).state == "paused")
-    status = status_of(tmp_path)
+    wait_for(lambda: read_status(tmp_path).state == "paused")
+    status = read_status(tmp_path)
     assert status.is_alive
     assert step_saved(tmp_path / LAST) == status.step
     assert not (tmp_path / CONTROL).exists()
-    wait_for(lambda: status_of(tmp_path).updated > status.updated)
-    assert status_of(tmp_path).step == status.step
+    wait_for(lambda: read_status(tmp_path).updated > status.updated)
+    assert read_status(tmp_path).step == status.step
     send_command(tmp_path, "resume")
     process.join(60)
     assert process.exitcode == 0
     assert events(tmp_path) == ["paused", "resumed"]
-    last = status_of(tmp_path)
+    last = read_status(tmp_path)
     assert last.state == "finished"
     torch.testing.assert_close(run_line(tmp_path), expected, rtol=0, atol=0)
 
@@ -145,11 +145,10 @@ def test_a_stopped_run_is_saved_and_goes_on_later(tmp_path, how, expected):
     if how == "file":
         send_command(tmp_path, "stop")
     else:
-        assert process.pid is not None
         os.kill(process.pid, getattr(signal, how))
     process.join(60)
     assert process.exitcode == 7
-    status = status_of(tmp_path)
+    status = read_status(tmp_path)
     assert status.state == "stopped"
     assert status.sentence == f"Stopped. Step {status.step} is saved."
     assert step_saved(tmp_path / LAST) == status.step < STEPS
@@ -168,7 +167,7 @@ def test_a_run_whose_folder_is_gone_ends_and_does_not_make_it_again(tmp_path, st
     wait_for(lambda: len(read_log(folder)[0]) > 2)
     if state == "paused":
         send_command(folder, "pause")
-        wait_for(lambda: status_of(folder).state == "paused")
+        wait_for(lambda: read_status(folder).state == "paused")
     folder.rename(tmp_path / "elsewhere")
     process.join(60)
     assert process.exitcode == 1
@@ -196,7 +195,7 @@ def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(tm
         assert reporter.requested is None
         with pytest.raises(TrainingError, match=f"Process {os.getpid()} is training in"):
             run_line(tmp_path)
-        assert status_of(tmp_path).is_alive
+        assert read_status(tmp_path).is_alive
         send_command(tmp_path, "stop")
         with pytest.raises(RunStopped):
             reporter.check()
@@ -209,12 +208,12 @@ def test_a_run_forgets_what_was_requested_of_an_earlier_one_and_bars_a_second(tm
 def test_a_failed_run_says_why(tmp_path):
     with pytest.raises(PumitError), run_session(tmp_path, since=0.0):
         raise PumitError("Case 7 is empty.")
-    assert (status_of(tmp_path).state, status_of(tmp_path).sentence) == (
+    assert (read_status(tmp_path).state, read_status(tmp_path).sentence) == (
         "failed", "Case 7 is empty.",
     )  # fmt: skip
     with pytest.raises(ZeroDivisionError), run_session(tmp_path, since=0.0):
         raise ZeroDivisionError
-    assert "ZeroDivisionError" in status_of(tmp_path).sentence
+    assert "ZeroDivisionError" in read_status(tmp_path).sentence
     record = read_log(tmp_path)[0][-1]
     assert record["event"] == "failed"
     assert record["trace"][-1].startswith("test_session.py:")
@@ -228,7 +227,7 @@ def test_a_folder_that_was_made_in_vain_goes_again(tmp_path):
     (tmp_path / "kept").mkdir()
     with pytest.raises(PumitError), run_session(tmp_path / "kept", since=0.0):
         raise PumitError("No such data.")
-    assert status_of(tmp_path / "kept").state == "failed"
+    assert read_status(tmp_path / "kept").state == "failed"
 
 
 def _refuse(reporter: RunReporter) -> None:
@@ -249,20 +248,20 @@ def _interrupt(reporter: RunReporter) -> None:
 )
 def test_a_finished_run_stays_so_if_a_later_command_does_not_train(tmp_path, end, error):
     run_line(tmp_path)
-    before = status_of(tmp_path)
+    before = read_status(tmp_path)
 
     def come_again() -> None:
         with run_session(tmp_path, since=0.0) as reporter:
-            assert status_of(tmp_path).state == "preparing"
+            assert read_status(tmp_path).state == "preparing"
             reporter.update(name="another", steps=99)
             end(reporter)
 
     with pytest.raises(error):
         come_again()
-    assert replace(status_of(tmp_path), updated=before.updated) == before
+    assert replace(read_status(tmp_path), updated=before.updated) == before
     assert "stays finished" in (tmp_path / "log.txt").read_text().splitlines()[-1]
     run_line(tmp_path)
-    assert status_of(tmp_path).state == "finished"
+    assert read_status(tmp_path).state == "finished"
 
 
 def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path):
@@ -275,7 +274,7 @@ def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path):
 
     with pytest.raises(RunStopped):
         run_line(tmp_path, schedule=further, each_step=each_step)
-    status = status_of(tmp_path)
+    status = read_status(tmp_path)
     assert (status.state, status.step) == ("stopped", STEPS + 1)
     assert status.sentence == f"Stopped. Step {STEPS + 1} is saved."
 
