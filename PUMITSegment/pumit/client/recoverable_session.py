@@ -25,6 +25,7 @@ from pumit.segmentation import PromptAnswer
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
+from pumit.wire.arrays import PackedArray
 from pumit.wire.protocol import LeaseExpired
 
 Answer = TypeVar("Answer")
@@ -65,6 +66,10 @@ class Heartbeat:
         """Whether the server answered recently."""
         is_silent = not self._client.is_loopback and self._unanswered > self._most_unanswered
         return not (self._is_refused or is_silent)
+
+    def excuse(self) -> None:
+        """Forget unanswered heartbeats, such as those that waited behind an upload."""
+        self._unanswered = 0
 
     def stop(self) -> None:
         """Stop the heartbeats."""
@@ -265,6 +270,21 @@ class RecoverableSession(PromptedSession):
                 del self._stops[stop]
         self._require(volume)
         return answer
+
+    def _sending(self, array: PackedArray, send: Callable[[], Answer]) -> Answer:
+        """Send an array by a request; heartbeats decide how long to wait for the answer to it."""
+        heartbeat = self._heartbeat
+        if not self._client.is_loopback:
+            # A lost host or lease is known before the array is sent, which is given more time.
+            beat = protocol.PATH_HEARTBEAT
+            self._client.call("POST", beat, lease=self._lease, timeout_s=_SILENCE_S)
+
+        def is_alive() -> bool:
+            if not array.is_sent:
+                heartbeat.excuse()
+            return not array.is_sent or heartbeat.is_server_alive
+
+        return call_watched(lambda _: send(), UNWATCHED, is_alive=is_alive)
 
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
         """Call the server; rebuild a lost session first, and once if the lease has expired."""

@@ -261,7 +261,7 @@ class RemoteSession(RecoverableSession):
             if sha256 not in self._sent_masks:
                 check_prompt(prompt, self.volume)
                 box, bits = pack_mask(prompt.mask, codec=self._client.codec)
-                self._send_array(protocol.PATH_MASK_PRIOR, bits, {"bbox": box})
+                self._send_array(protocol.PATH_MASK_PRIOR, PackedArray([bits]), {"bbox": box})
                 self._sent_masks.add(sha256)
 
     def _upload(self, volume: Volume, channel: int) -> None:
@@ -280,10 +280,10 @@ class RemoteSession(RecoverableSession):
         self._sent_masks.clear()  # the server drops the masks of an earlier volume
         self._send_array(protocol.PATH_VOLUME, array, meta)
 
-    def _send_array(self, path: str, array: bytes | PackedArray, meta: dict[str, Any]) -> None:
-        self._client.call(
-            "POST", path, lease=self._lease, array=array, meta=meta, timeout_s=_VOLUME_TIMEOUT_S
-        )
+    def _send_array(self, path: str, array: PackedArray, meta: dict[str, Any]) -> None:
+        client, lease = self._client, self._lease
+        content: dict[str, Any] = {"array": array, "meta": meta, "timeout_s": _VOLUME_TIMEOUT_S}
+        self._sending(array, lambda: client.call("POST", path, lease=lease, **content))
 
     def _expected(self, segment: str) -> PromptAnswer:
         """Return the answer to a segment's current prompts, without its mask."""

@@ -77,13 +77,18 @@ class ArrayHeader:
 
 
 class PackedArray:
-    """An envelope in parts, to send a large array without joining them."""
+    """An envelope in parts, to send a large array without joining them.
+
+    Attributes:
+        is_sent: Whether all parts were iterated over.
+    """
 
     def __init__(self, parts: list[bytes | memoryview]) -> None:
-        self._parts = parts
+        self._parts, self.is_sent = parts, False
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
-        return iter(self._parts)
+        yield from self._parts
+        self.is_sent = True
 
     def __len__(self) -> int:
         """Size of the whole envelope, bytes."""

@@ -9,6 +9,7 @@ import pytest
 from asking import Asking
 from fake_engine import FakeSession
 from pumit.client.http_client import UnexpectedResponse, Unreachable
+from pumit.client.recoverable_session import Heartbeat
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.prompts import AnswerPrompt, BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
@@ -310,3 +311,61 @@ def test_a_session_continues_on_another_server(serving, volume):
         np.testing.assert_array_equal(session.predict("1"), expected[0])
         np.testing.assert_array_equal(session.predict("2"), expected[1])
         session.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda session, volume: session.set_volume(replace(volume, array=volume.array[::-1])),
+        lambda session, volume: session.answer([MaskPrompt(_one(volume))]),
+    ],
+)
+def test_the_wait_after_an_upload_ends_when_the_server_is_gone(session, volume, monkeypatch, ask):
+    """A tunnel that has vanished leaves a connection that never answers."""
+    call, may_end = session._client.call, threading.Event()
+
+    def call_then_vanish(method, path, **options):
+        if "array" not in options:
+            return call(method, path, **options)
+        list(options["array"])
+        may_end.wait(60)
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(session._client, "call", call_then_vanish)
+    monkeypatch.setattr(Heartbeat, "is_server_alive", property(lambda self: may_end.is_set()))
+    try:
+        with pytest.raises(ServiceError, match="The server stopped"):
+            ask(session, volume)
+    finally:
+        may_end.set()
+
+
+def test_heartbeats_that_wait_behind_an_upload_do_not_count(session, volume, monkeypatch):
+    """A slow network takes minutes to send a scan, and answers nothing else in time meanwhile."""
+    call, heartbeat = session._client.call, session._heartbeat
+    monkeypatch.setattr(session._client, "is_loopback", False)
+
+    def call_slowly(method, path, **options):
+        if "array" in options:
+            heartbeat._unanswered = 1000
+            while heartbeat._unanswered:
+                time.sleep(0.01)
+        return call(method, path, **options)
+
+    monkeypatch.setattr(session._client, "call", call_slowly)
+    session.set_volume(volume)
+
+
+def test_a_scan_is_not_sent_to_a_host_that_is_lost(session, volume, monkeypatch):
+    """Each part of it has 90 s to be sent, and none of the few bytes before."""
+    sent: list[dict[str, object]] = []
+
+    def lose(method, path, **options):
+        sent.append(options)
+        raise Unreachable("Nothing answers.")
+
+    monkeypatch.setattr(session._client, "is_loopback", False)
+    monkeypatch.setattr(session._client, "call", lose)
+    with pytest.raises(Unreachable):
+        session.set_volume(volume)
+    assert not any("array" in options for options in sent)

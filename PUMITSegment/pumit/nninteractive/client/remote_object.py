@@ -18,7 +18,7 @@ from pumit.prompts import MaskPrompt, Prompt
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.arrays import Array, pack_array_in_parts, unpack_array
+from pumit.wire.arrays import PackedArray, pack_array_in_parts, unpack_array
 from pumit.wire.prompt_answer import Mask, box_slices
 
 # In effect no timeout: cancellation and the heartbeat end the wait for a prediction.
@@ -65,14 +65,13 @@ class RemoteInteractionObject:
         """Whether a request is under way."""
         return self._lock.locked()
 
-    def send_image(self, image: Array) -> None:
-        """Send the volume's image (D, H, W), and request masks on its grid.
+    def send_image(self, packed: PackedArray) -> None:
+        """Send the volume's image, packed from (1, D, H, W), and request masks on its grid.
 
         Raises:
             VolumeError: If the server rejects it.
             ServiceError: If it cannot be sent.
         """
-        packed = pack_array_in_parts(image[None], codec=self._client.codec)
         meta: dict[str, object] = {"image_properties": {}}
         timeout_s = _VOLUME_TIMEOUT_S
         try:

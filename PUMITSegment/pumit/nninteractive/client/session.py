@@ -28,7 +28,7 @@ from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.arrays import Array
+from pumit.wire.arrays import Array, pack_array_in_parts
 from pumit.wire.prompt_answer import BoundingBox, Mask, pack_mask, unpack_mask
 
 _MAX_BYTES = 1 << 26
@@ -193,7 +193,8 @@ class NNInteractiveSession(RecoverableSession):
         made = RemoteInteractionObject(
             self._client, self._lease, self._remote, volume, is_empty=is_empty
         )
-        made.send_image(image)
+        packed = pack_array_in_parts(image[None], codec=self._client.codec)
+        self._sending(packed, lambda: made.send_image(packed))
         self._object = made
 
     def _check_prompt(self, prompt: Prompt) -> None:
