@@ -125,7 +125,8 @@ def finetune(
     since = time.time() if since is None else since
     if finish and not _has_model(output):
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
-    if (output / COMPARISON).is_file():
+    status = read_status(output)  # a comparison has one before it begins
+    if (output / COMPARISON).is_file() or (status is not None and status.task == "comparison"):
         name = output.absolute().name
         raise PumitError(f"{name} holds a comparison; choose another folder.")
     own = {} if device is None else {"device": device}

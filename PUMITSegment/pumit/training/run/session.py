@@ -23,6 +23,9 @@ from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept
 # Temporary file names of `atomic_path` and of safetensors.
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
+# What some files make of a folder, which a run must not be mixed with.
+OTHERS = {"campaign.json": "a campaign", "dataset.json": "a data set"}
+
 
 def lock_run(folder: Path) -> FileLock:
     """Lock a run's folder; the system releases the lock when the process ends.
@@ -75,6 +78,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         Reporter of the run. Under `torchrun`, all processes but the first get a silent one.
 
     Raises:
+        PumitError: If the folder holds a campaign or a data set.
         TrainingError: If another process trains in the folder.
         ExportError: If the folder cannot be written.
         RunStopped: If the block was stopped, which is also recorded in the status.
@@ -84,6 +88,9 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         with control.handle_signals():
             yield RunReporter(None, control)
         return
+    for file, what in OTHERS.items():
+        if (folder / file).is_file():
+            raise PumitError(f"{folder.absolute().name} holds {what}; choose another folder.")
     made = _make(folder)
     lock = lock_run(folder)
     try:

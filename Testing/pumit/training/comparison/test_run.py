@@ -196,6 +196,14 @@ def test_a_training_that_has_not_begun_keeps_its_recipe(tmp_path, pretended):
     assert (run / "recipe.yaml").read_text() == "name: mine"
 
 
+def test_a_comparison_that_has_not_begun_keeps_its_recipe(tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text("name: mine")
+    write_status(tmp_path, RunStatus("failed", name="mine", task="comparison"))
+    assert main(["train", "segmentation", "-o", str(tmp_path)]) == 2
+    assert "holds a comparison; choose another folder" in capsys.readouterr().err
+    assert status_of(tmp_path).task == "comparison"
+
+
 def test_the_command_of_a_recipe_is_named(tmp_path, capsys):
     path, out = str(written(tmp_path)), str(tmp_path / "out")
     for command in (["train", path], ["pretrain", path], ["plan", path], ["plan", path, "--check"]):

@@ -220,6 +220,20 @@ def test_a_failed_run_says_why(tmp_path):
     assert "Case 7 is empty." in (tmp_path / "log.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("file", "what"), [("campaign.json", "a campaign"), ("dataset.json", "a data set")]
+)
+def test_a_run_is_not_mixed_with_a_campaign_or_the_scans(tmp_path, file, what):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / file).write_text("{}")
+    with (
+        pytest.raises(PumitError, match=f"mine holds {what}; choose another folder"),
+        run_session(tmp_path / "mine", since=0.0),
+    ):
+        pass
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [file]
+
+
 def test_a_folder_that_was_made_in_vain_goes_again(tmp_path):
     with pytest.raises(PumitError), run_session(tmp_path / "runs" / "a", since=0.0):
         raise PumitError("No such data.")
