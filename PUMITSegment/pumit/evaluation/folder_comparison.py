@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,10 +129,11 @@ def compared_masks(
         raise VolumeError(
             "The case has no prediction." if pair.labels else "The case has no labels."
         )
-    prediction, truth = _read_both(pair.prediction, pair.labels, scan)
+    prediction, truth, are_maps = _read_both(pair.prediction, pair.labels, scan)
     for file, what, other in (prediction, "prediction", "labels"), (truth, "labels", "prediction"):
         if outside := [doubt for doubt in file.doubts if OUTSIDE in doubt]:
-            grid, more = ("scan", "") if scan else (other, ", or give the scan with --scan")
+            grid = "scan" if scan and not are_maps else other
+            more = "" if scan or are_maps else ", or give the scan with --scan"
             raise VolumeError(
                 f"In the {what}, {outside[0]} (the grid of the {grid}); resample the {what}{more}."
             )
@@ -157,14 +159,22 @@ def compared_masks(
         yield ComparedMasks(name, p_mask, t_mask, truth.volume)
 
 
-def _read_both(prediction: Path, labels: Path, scan: Path | None) -> tuple[LabelFile, LabelFile]:
-    """Read prediction and labels on one grid."""
+def _read_both(
+    prediction: Path, labels: Path, scan: Path | None
+) -> tuple[LabelFile, LabelFile, bool]:
+    """Read prediction and labels on one grid; return if both are label maps, which need no scan."""
     paths = (prediction, labels)
     stored = [read_label_map(path) for path in paths]
     maps = [file for file in stored if file is not None]
     if len(maps) == 2:
         # Match voxels by position, even if the files store their axes differently.
-        return on_common_grid(*maps)
+        try:
+            return *on_common_grid(*maps), True
+        except VolumeError as error:
+            text = re.sub("the (label map|segmentation) ", "the prediction ", str(error))
+            raise VolumeError(
+                text.replace("the image's", "the labels'").replace("the image", "the labels")
+            ) from None
     if scan is not None:
         dicom = (path for path, file in zip(paths, stored, strict=True) if file is None)
         image = read_scan([scan], next(dicom, None))
@@ -178,7 +188,7 @@ def _read_both(prediction: Path, labels: Path, scan: Path | None) -> tuple[Label
         read_labels(path, image) if file is None else on_grid(file, image)
         for path, file in zip(paths, stored, strict=True)
     )
-    return one, other
+    return one, other, False
 
 
 def _masks_of_all(

@@ -168,7 +168,8 @@ class Companions:
 
             write_statistics(segment_statistics(volume, segments, channel=channel), statistics)
         if manifest:
-            write_json(manifest, manifest_of(result, volume, segments, algorithm, origin))
+            content = manifest_of(result, volume, segments, algorithm, origin)
+            write_json(manifest, content, what="The manifest")
 
 
 def _beside(result: Path, ending: str) -> Path:

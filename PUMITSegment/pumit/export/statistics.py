@@ -107,7 +107,7 @@ def write_statistics(statistics: Sequence[SegmentStatistics], path: str | Path) 
         raise ExportError(f"Statistics are written as .csv or .json, got {target.suffix!r}.")
     rows = [asdict(each) for each in statistics]
     text = json.dumps(rows, indent=1) + "\n" if suffix == ".json" else _table(rows)
-    write_text(target, text)
+    write_text(target, text, what="The statistics")
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -67,7 +67,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     Raises:
         ExportError: If the file cannot be written.
     """
-    with atomic_path(path) as temporary:
+    with atomic_path(path, what="The picture") as temporary:
         figure.savefig(temporary, format="png")
 
 

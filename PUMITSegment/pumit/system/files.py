@@ -20,6 +20,7 @@ from pathlib import Path
 from pumit.errors import DiskFullError, ExportError
 
 PATIENCE_S = 60.0
+RESULT = "The result"  # what errors call a file
 # Some writers, such as ITK's, do not report short writes, so less free space than this after
 # writing counts as a full disk.
 FULL_DISK_BYTES = 4096
@@ -78,10 +79,10 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
         lock.release()
 
 
-def _export_error(error: OSError) -> ExportError:
+def _export_error(error: OSError, what: str = RESULT) -> ExportError:
     reason = _REASONS.get(error.errno or 0, f"{error.strerror or 'the system refused'}.")
     kind = DiskFullError if error.errno in _FULL else ExportError
-    return kind(f"The result cannot be written: {reason}")
+    return kind(f"{what} cannot be written: {reason}")
 
 
 def _is_full(folder: Path) -> bool:
@@ -101,7 +102,7 @@ def _temporary_name(final: Path, target: Path) -> Path:
     return final.parent / f".{secrets.token_hex(6)}-{name}"
 
 
-def _replace(temporary: Path, final: Path) -> None:
+def _replace(temporary: Path, final: Path, what: str) -> None:
     for attempt in range(REPLACE_TRIES, -1, -1):
         try:
             os.replace(temporary, final)
@@ -112,7 +113,7 @@ def _replace(temporary: Path, final: Path) -> None:
                 time.sleep(REPLACE_SECONDS)
                 continue
             raise ExportError(
-                "The result cannot be written: the target cannot be replaced; "
+                f"{what} cannot be written: the target cannot be replaced; "
                 "close the program that holds it open or choose another name."
             ) from error
 
@@ -144,7 +145,7 @@ def _keep_name(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
+def atomic_path(target: Path, *, durable: bool = False, what: str = RESULT) -> Iterator[Path]:
     """Yield a temporary path beside `target`; rename it to `target` on success.
 
     The temporary name keeps the target's suffix, by which writers choose the format. Write
@@ -154,6 +155,7 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
     Args:
         target: File to write, or a folder that does not exist yet. A symbolic link is followed.
         durable: Whether to flush the file to disk before it is renamed, and the rename afterwards.
+        what: What errors call the file, as the start of a sentence.
 
     Yields:
         Path beside the target at which the block must create a file or folder.
@@ -164,35 +166,35 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     final = target.resolve() if target.is_symlink() else target
     if final.is_dir():
-        raise _export_error(OSError(errno.EISDIR, "is a folder"))
+        raise _export_error(OSError(errno.EISDIR, "is a folder"), what)
     temporary = _temporary_name(final, target)
     try:
         temporary.touch(exist_ok=False)
         temporary.unlink()
     except OSError as error:
-        raise _export_error(error) from error
+        raise _export_error(error, what) from error
     try:
         yield temporary
         if _is_full(final.parent):
-            raise _export_error(OSError(errno.ENOSPC, "disk full"))
+            raise _export_error(OSError(errno.ENOSPC, "disk full"), what)
         if not temporary.exists():
-            raise ExportError("The result cannot be written: the writer produced no file.")
+            raise ExportError(f"{what} cannot be written: the writer produced no file.")
         if durable:
             _keep(temporary)
-        _replace(temporary, final)
+        _replace(temporary, final, what)
         if durable:
             _keep_name(final.parent)
     except OSError as error:
         _remove(temporary)
         # A failed write has no file name, or of a copy both; a failed open has one.
         if error.filename in (None, str(temporary), temporary) or error.errno in _FULL:
-            raise _export_error(error) from error
+            raise _export_error(error, what) from error
         raise
     except BaseException as error:
         is_full = isinstance(error, RuntimeError) and _is_full(final.parent)
         _remove(temporary)
         if is_full:
-            raise _export_error(OSError(errno.ENOSPC, "disk full")) from error
+            raise _export_error(OSError(errno.ENOSPC, "disk full"), what) from error
         raise
 
 
@@ -222,12 +224,12 @@ def make_folder(folder: Path) -> None:
         raise kind(f"Cannot make the folder {folder.name}: {reason}.") from None
 
 
-def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+def write_text(path: Path, text: str, *, durable: bool = False, what: str = RESULT) -> None:
     """Write a text file atomically with unchanged line ends; see `atomic_path`."""
-    with atomic_path(path, durable=durable) as temporary:
+    with atomic_path(path, durable=durable, what=what) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
-def write_json(path: Path, content: object) -> None:
+def write_json(path: Path, content: object, *, what: str = RESULT) -> None:
     """Write a JSON file atomically; see `atomic_path`."""
-    write_text(path, json.dumps(content, indent=1))
+    write_text(path, json.dumps(content, indent=1), what=what)

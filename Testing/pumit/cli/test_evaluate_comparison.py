@@ -317,6 +317,21 @@ def test_dicom_labels_outside_of_the_other_grid_are_refused(run, refused, dicom,
     assert [row["label"] for row in rows] == ["x", "y"]
 
 
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("name", ["a.nrrd", "a.seg.nrrd"])
+def test_two_label_maps_that_differ_are_told_apart_without_a_scan(refused, tmp_path, name, scan):
+    """Their own grids are compared, whatever scan is given."""
+    volume = Volume(labels(), SPACING)
+    made = Segmentation(volume, (Segment("x", labels() == 1),), Algorithm("a", "1"))
+    write_segmentation(made, tmp_path / name)
+    save(labels()[:3], tmp_path / "b.nrrd")
+    given = ("--predictions", tmp_path / name, "--labels", tmp_path / "b.nrrd")
+    line = refused("evaluate", *given, *(("--scan", tmp_path / name) if scan else ()))
+    assert "resample the prediction." in line or line.endswith("resample it onto the labels.\n")
+    assert "image's" not in line
+    assert "scan" not in line
+
+
 def test_a_label_map_is_taken_before_the_same_in_dicom(run, dicom, folders):
     _, save_labels = dicom
     save_labels(folders[1] / "a.dcm", labels())

@@ -1,17 +1,20 @@
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from export_checks import a_volume, two_overlapping
 from PIL import Image
 from pumit.errors import ExportError, VolumeError
+from pumit.export.companions import Companions, ResultOrigin
 from pumit.prompts import BoxPrompt, PointPrompt, ScribblePrompt
 from pumit.report import panels
 from pumit.report.panels import _box_outline, add_legend, new_figure
 from pumit.report.picture import _layout, write_picture
 from pumit.report.views import views_through
-from pumit.segmentation import Segment
+from pumit.segmentation import Algorithm, Segment
+from pumit.system import files
 from pumit.volume import Volume
 
 RED, BLUE = (1.0, 0.0, 0.0), (0.0, 0.2, 1.0)
@@ -146,3 +149,18 @@ def test_every_segment_is_seen_in_a_colour_of_its_own(tmp_path):
     picture = pixels(tmp_path / "picture.png")
     for color in ((255, 0, 0), (79, 209, 197), (242, 193, 78)):
         assert count(picture, color) > 500, color
+
+
+def test_a_full_disk_is_not_blamed_on_the_result(tmp_path, monkeypatch):
+    volume = a_volume()
+    full = SimpleNamespace(f_blocks=1000, f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(files.os, "statvfs", lambda folder: full, raising=False)
+    with pytest.raises(ExportError, match="The picture cannot be written: the disk is full"):
+        write_picture(volume, [a_block(volume.shape)], tmp_path / "a.png")
+    (tmp_path / "a.nii.gz").touch()
+    for kind in (Companions("csv"), Companions(has_manifest=True)):
+        with pytest.raises(ExportError, match=r"The (statistics|manifest) cannot be written: the "):
+            kind.write(
+                tmp_path / "a.nii.gz",
+                *(volume, (a_block(volume.shape),), Algorithm("a", "1"), ResultOrigin()),
+            )

@@ -192,8 +192,18 @@ class PromptedSession(ABC):
         self.add_prompt(ScribblePrompt(tuple((x, y, z) for x, y, z in places), positive), segment)
 
     def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
-        """Start from a mask, bool (D, H, W); it replaces the effect of earlier prompts."""
-        self.add_prompt(MaskPrompt(np.asarray(mask, dtype=bool)), segment)
+        """Start from a mask, bool (D, H, W); it replaces the effect of earlier prompts.
+
+        Raises:
+            PromptError: If it is empty, has several values or does not fit the volume.
+        """
+        given = np.asarray(mask)
+        if given.dtype != np.bool_ and len(values := np.unique(given[given != 0])) > 1:
+            raise PromptError(
+                f"The prior mask has {len(values)} values beside 0: give one structure, such as "
+                "labels == 2 or probabilities > 0.5."
+            )
+        self.add_prompt(MaskPrompt(given.astype(bool)), segment)
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add any prompt to a segment.

@@ -70,7 +70,12 @@ def test_what_changes_nothing_is_no_step(opened):
     session.reset("unknown")
     with pytest.raises(PromptError):
         session.add_point((1e6, 0, 0))
-    for mask, words in ((np.ones((2, 3, 4), bool), "grid"), (np.zeros(SHAPE, bool), "empty")):
+    for mask, words in (
+        (np.ones((2, 3, 4), bool), "grid"),
+        (np.zeros(SHAPE, bool), "empty"),
+        (ball() + 2 * np.eye(SHAPE[2], dtype=np.uint8)[: SHAPE[1]], "2 values|3 values"),
+        (ball() * np.linspace(0, 1, SHAPE[2]), r"such as labels == 2 or probabilities > 0\.5"),
+    ):
         with pytest.raises(PromptError, match=words):
             session.set_mask_prior(mask)
     assert session.undo() is False
