@@ -153,7 +153,8 @@ class PromptNodes(VTKObservationMixin):
     def isBegun(self) -> bool:
         """Whether a box or a curve has a first point and is still being drawn."""
         node = self._scene.GetNodeByID(self._tool.mode.startedID or "-")
-        return self._tool.isDrawing and bool(node.GetNumberOfDefinedControlPoints())
+        hasPoint = self._tool.isDrawing and bool(node.GetNumberOfDefinedControlPoints())
+        return hasPoint or self.isDepthNext
 
     def disarm(self) -> None:
         """Stop placing, and remove an unfinished prompt."""

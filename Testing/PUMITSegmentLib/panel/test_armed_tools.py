@@ -86,11 +86,13 @@ def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) ->
     assert armed.logic.isPlacing == armed.isSlicerPlacing
 
 
-@pytest.mark.parametrize("kind", ["SCRIBBLE", "LASSO", "BOX_2D"])
+@pytest.mark.parametrize("kind", ["SCRIBBLE", "LASSO", "BOX_2D", "BOX_3D"])
 def test_undo_cancels_what_was_begun_and_no_step(armed: Armed, kind: str) -> None:
     segmentID, requests = armed.logic.segmentID, len(armed.worker.requests)
     armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
     armed.view.clickAt((14, 12, 10))
+    if kind == "BOX_3D":  # both corners, without a depth
+        armed.view.clickAt((20, 18, 10))
     assert armed.logic.undo()
     assert len(armed.worker.requests) == requests
     assert armed.logic.promptCount(segmentID) == 1
