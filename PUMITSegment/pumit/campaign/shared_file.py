@@ -131,9 +131,10 @@ class ShareLock:
         """Renew the lock, and return whether it is still held."""
         if not self.is_held:
             return False
-        with suppress(OSError):
-            # Rewritten, so that the file system's clock sets the time stamp.
-            self._path.write_text(json.dumps({"name": self.name, "token": self.token}), "utf-8")
+        # Rewritten, so that the file system's clock sets the time stamp; in place, so that a full
+        # disk does not leave it empty.
+        with suppress(OSError), self._path.open("r+", encoding="utf-8") as file:
+            json.dump({"name": self.name, "token": self.token}, file)
         return True
 
     def release(self) -> None:

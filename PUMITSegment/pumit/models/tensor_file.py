@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         apart = tensor.detach().cpu().contiguous()
         own[name] = apart.clone() if apart.data_ptr() in places else apart
         places.add(apart.data_ptr())
+    # safetensors makes files that only their owner can read, which no one could share.
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(own, str(path), metadata=dict(metadata))
+        with suppress(OSError):  # some shares refuse it
+            path.chmod(mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else 0, str(error)) from None

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +238,26 @@ def test_a_lock_that_does_not_fit_on_a_full_disk_blocks_no_one(
     assert [f.name for f in campaign.home(scan).iterdir()] == ["state.json"]
     with campaign.lock(scan):
         assert campaign.scan(scan).state == "checking"
+
+
+def test_a_lock_is_kept_through_a_full_disk(make_campaign, monkeypatch):
+    """What is opened for writing is emptied, and then there is no room for it."""
+    campaign = make_campaign(1)
+    opened = Path.open
+
+    def open_full(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        file = opened(self, mode, *arguments, **options)
+        if "w" in mode:
+            file.close()
+            full()
+        return file
+
+    lock = campaign.lock(campaign.scans()[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_full)
+        assert lock.beat()
+    assert lock.is_held
+    lock.release()
 
 
 def test_read_only_scans_are_labelled_all_the_same(make_campaign, truth_of):

@@ -69,6 +69,14 @@ def test_weights_and_recipe_round_trip(checkpoint):
     assert read.sha256 == fingerprint(state())
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the system has other permissions")
+def test_a_checkpoint_may_be_read_like_any_other_file(checkpoint):
+    """As by the other people of a shared campaign, or by a server."""
+    other = checkpoint.with_name("other")
+    other.touch()
+    assert checkpoint.stat().st_mode == other.stat().st_mode
+
+
 def test_recipe_is_read_without_the_weights(checkpoint):
     assert read_recipe(checkpoint) == (RECIPE, fingerprint(state()))
 
