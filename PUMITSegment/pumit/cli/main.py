@@ -146,7 +146,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     share_heaps()
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
-    parser = parser_of(*filter(None, [chosen]))
+    try:
+        parser = parser_of(*filter(None, [chosen]))
+    except KeyboardInterrupt:  # what the command imports takes seconds to load
+        return _report(str(chosen), "stopped.", 130)
     if "" in arguments:  # as a path it would be the current folder
         parser.error("an argument is empty; is a variable of the shell unset?")
     args = parser.parse_args(arguments)

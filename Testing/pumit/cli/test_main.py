@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pumit import __version__
 from pumit.cli import main as entry
-from pumit.cli.main import COMMANDS, join_negative_values
+from pumit.cli.main import COMMANDS, join_negative_values, main
 from pumit.cli.shared.output import progress_bar
 from pumit.errors import VolumeError
 
@@ -95,6 +95,15 @@ def test_interruption_ends_quietly(run, monkeypatch):
     monkeypatch.setattr("pumit.cli.models.run", fail)
     ran = run("models", "list", status=130)
     assert ran.err.count("\n") == 1
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_one_line(monkeypatch, capsys):
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pumit.cli.main.import_module", interrupt)
+    assert main(["predict", "scan"]) == 130
+    assert capsys.readouterr().err == "pumit predict: stopped.\n"
 
 
 def test_a_reader_that_leaves_early_is_no_fault():
