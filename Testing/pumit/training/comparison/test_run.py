@@ -201,7 +201,7 @@ def test_a_comparison_that_has_not_begun_keeps_its_recipe(tmp_path, capsys):
     write_status(tmp_path, RunStatus("failed", name="mine", task="comparison"))
     assert main(["train", "segmentation", "-o", str(tmp_path)]) == 2
     assert "holds a comparison; choose another folder" in capsys.readouterr().err
-    assert status_of(tmp_path).task == "comparison"
+    assert read_status(tmp_path).task == "comparison"
 
 
 def test_the_command_of_a_recipe_is_named(tmp_path, capsys):
