@@ -2,7 +2,7 @@
 
     python scripts/shrink_pictures.py [PICTURE ...]
 
-A picture above 100 KiB is reduced to 256 colours, unless that saves little or would be seen. With
+A picture above 100 KiB is reduced to 128 colours, unless that saves little or would be seen. With
 `pip install pyoxipng` every picture is also recompressed without loss.
 """
 
@@ -18,17 +18,16 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGE = 100 << 10
+COLOURS = 128
 # Largest error of any pixel's red, green or blue that is not seen beside the original. A mean error
 # would allow that a thin outline takes another segment's colour.
-UNSEEN = 16
+UNSEEN = 20
 WORTH = 0.95
 
 
 def few_colours(picture: Image.Image) -> Image.Image:
     """Return the picture with a palette, or as it is if a colour would visibly change."""
-    few = picture.quantize(
-        256, method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
-    )
+    few = picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     error = np.abs(np.asarray(few.convert("RGB"), int) - np.asarray(picture, int)).max()
     return few if error <= UNSEEN else picture
 
@@ -47,7 +46,8 @@ def shrink(path: Path) -> None:
     before = path.stat().st_size
     data = path.read_bytes()
     with Image.open(path) as opened:
-        if before > LARGE and opened.mode != "P":
+        has_few = opened.mode == "P" and len(opened.getcolors() or ()) <= COLOURS
+        if before > LARGE and not has_few:
             buffer = io.BytesIO()
             few_colours(opened.convert("RGB")).save(buffer, "PNG", optimize=True)
             data = buffer.getvalue()
