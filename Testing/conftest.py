@@ -178,10 +178,14 @@ def _closeViews() -> None:
 @pytest.fixture
 def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
     """Makes slice views: sliceView(name="Red", orientation="Axial", size=(500, 500))."""
+    import slicer
     from harness.views import open_views
     from harness.views.slice_view import SliceView
 
     def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
+        manager = slicer.app.layoutManager() if name in ("Green", "Yellow") else None
+        if manager is not None:
+            manager.setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
         view = open_views.sliceViewIfOpen(name)
         if view is not None:  # opened through the layout
             view.resize(*size)

@@ -78,7 +78,7 @@ def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients: Two
     patients.fuse(1.0)
     assert not patients.clickAndAnswer()
     assert patients.isUntouched()
-    assert patients.status == "This view shows PET; PUMIT works on CT abdomen."
+    assert patients.status == "These views show PET; PUMIT works on CT abdomen."
     patients.view.compositeNode.SetForegroundVolumeID(None)
     patients.view.compositeNode.SetBackgroundVolumeID(None)
     assert not patients.clickAndAnswer()
@@ -194,6 +194,7 @@ def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
 
 
 def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews) -> None:
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
     solid = open_views.threeDView("1")
     solid.resetFocalPoint()
     solid.render()  # which gives it a camera

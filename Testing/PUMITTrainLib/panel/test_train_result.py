@@ -251,7 +251,7 @@ def seriesOf(tag: str) -> dict[str, Any]:
 @pytest.fixture
 def learning(shown: ShownPanel, slicerApp: Any, tmp_path: Path) -> ShownPanel:
     """A run with curves, in Slicer's four-up layout."""
-    slicerApp.layoutManager()
+    slicerApp.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
     shown.logic.runs.show(runView(tmp_path / "one"))
     learn(shown, 100)
     return shown

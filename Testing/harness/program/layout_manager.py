@@ -15,12 +15,14 @@ from harness.widgets.view_widgets import qMRMLSliceWidget, qMRMLThreeDWidget
 Property, Signal = QtCore.Property, QtCore.Signal
 
 
-@standIn("layoutChanged(int)", "activeMRMLThreeDViewNodeChanged(vtkMRMLViewNode*)")
+@standIn("layoutChanged(int)")
 class qSlicerLayoutManager(QtCore.QObject):
-    """Hands out the widgets of the views; slice views are open, 3D views open at first use."""
+    """Hands out the widgets of the views; slice views are open, 3D views open at first use.
+
+    It begins with the red view, since each view costs every test time; Slicer begins with four.
+    """
 
     layoutChanged = Signal(int)
-    activeMRMLThreeDViewNodeChanged = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +30,7 @@ class qSlicerLayoutManager(QtCore.QObject):
         self._logic.SetMRMLApplicationLogic(slicer.app.applicationLogic())
         self._logic.SetMRMLScene(slicer.mrmlScene)
         self._node = self._logic.GetLayoutNode()
-        self._node.SetViewArrangement(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
+        self._node.SetViewArrangement(slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView)
         self._widgets: dict[str, Any] = {}
         self._shown = self._node.GetViewArrangement()
         self._observers = Observers(self)
