@@ -71,7 +71,6 @@ class SlicerApplication(QtWidgets.QApplication):
     majorVersion = property(lambda self: self._core.majorVersion)
     minorVersion = property(lambda self: self._core.minorVersion)
     slicerHome = property(lambda self: self._core.temporaryPath)
-    documentationBaseUrl = property(lambda self: "https://slicer.readthedocs.io/en/latest/")
 
     def mrmlScene(self) -> Any:
         """The scene."""
@@ -154,7 +153,6 @@ def reset(app: SlicerApplication) -> None:
     while app.overrideCursor() is not None:
         app.restoreOverrideCursor()
     QtCore.QSettings().clear()
-    vars(slicer.modules).pop("sampleDataSources", None)
     pythonqt.disconnectAll(app)
     # Last: a widget that closes may ask for the layout manager, which then is made again.
     app.closeLayoutManager()

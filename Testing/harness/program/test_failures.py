@@ -1,13 +1,11 @@
-"""Failures in callbacks are seen, wrong parameters are refused, and each test finds a new scene."""
+"""Failures in callbacks are seen, and each test finds a new scene."""
 
-# Without postponed annotations: a class of parameters lies in a function, where names are local.
+from __future__ import annotations
 
-import enum
 import os
 import shutil
 import subprocess
 import sys
-from typing import Annotated
 
 import numpy as np
 import pytest
@@ -90,56 +88,6 @@ def test_a_failure_fails_the_test_that_caused_it(scene, repository, tmp_path) ->
     assert "while the test ran:" in run.stdout
     assert "ZeroDivisionError" in run.stdout
     assert "test_after_it" not in run.stdout
-
-
-class Mode(enum.Enum):
-    FAST = 1
-    EXACT = 2
-
-
-@pytest.fixture
-def parameters(scene):
-    """A parameter of each kind, with its node."""
-    from slicer import vtkMRMLScalarVolumeNode
-    from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
-
-    @parameterNodeWrapper
-    class Parameters:
-        volume: vtkMRMLScalarVolumeNode
-        count: int
-        isOn: bool
-        name: str = "segment"
-        limit: Annotated[float, WithinRange(0, 10)] = 5.0
-        mode: Mode = Mode.EXACT
-
-    return Parameters(scene.AddNewNodeByClass("vtkMRMLScriptedModuleNode"))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("limit", 11.0, ValueError),
-        ("limit", "3", TypeError),
-        ("limit", None, ValueError),
-        ("count", 1.5, TypeError),
-        ("name", 3, TypeError),
-        ("isOn", 1, TypeError),
-        ("mode", "FAST", TypeError),
-    ],
-)
-def test_wrong_values_are_refused_and_change_nothing(parameters, name, value, error) -> None:
-    before = getattr(parameters, name)
-    with pytest.raises(error):
-        setattr(parameters, name, value)
-    assert getattr(parameters, name) == before
-
-
-def test_a_node_of_another_class_is_refused_and_one_that_is_gone_is_none(parameters, scene) -> None:
-    with pytest.raises(TypeError):
-        parameters.volume = scene.AddNewNodeByClass("vtkMRMLModelNode")
-    parameters.volume = scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")
-    scene.RemoveNode(parameters.volume)
-    assert parameters.volume is None
 
 
 # Two tests of one body: the second would see what the first left.

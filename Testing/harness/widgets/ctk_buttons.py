@@ -15,13 +15,6 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
     """A heading that shows and hides what lies below it."""
 
     contentsCollapsed = Signal(bool)
-    collapsedHeight = stored(int, "collapsedHeight", 10)
-    contentsFrameShape = stored(int, "contentsFrameShape", 0)
-    contentsFrameShadow = stored(int, "contentsFrameShadow", 0)
-    contentsLineWidth = stored(int, "contentsLineWidth", 1)
-    contentsMidLineWidth = stored(int, "contentsMidLineWidth", 0)
-    buttonTextAlignment = stored(int, "buttonTextAlignment", 0)
-    indicatorAlignment = stored(int, "indicatorAlignment", 0)
 
     def __init__(
         self, text: str | QtWidgets.QWidget | None = None, parent: QtWidgets.QWidget | None = None

@@ -44,12 +44,11 @@ class ctkCheckableComboBox(QtWidgets.QComboBox):
         self.model().blockSignals(blocked)
 
 
-@standIn("currentPathChanged(QString)", "validInputChanged(bool)")
+@standIn("currentPathChanged(QString)")
 class ctkPathLineEdit(QtWidgets.QWidget):
     """A line that holds a path, with a button to browse."""
 
     currentPathChanged = Signal(str)
-    validInputChanged = Signal(bool)
     Dirs, Files, Drives, NoSymLinks = 0x001, 0x002, 0x004, 0x008
     Readable, Writable, Executable, Hidden, NoDot, NoDotDot = (
         0x010,
@@ -63,12 +62,6 @@ class ctkPathLineEdit(QtWidgets.QWidget):
     label = stored(str, "label", "")
     filters = stored(int, "filters", 0x007)
     options = stored(int, "options", 0)
-    settingKey = stored(str, "settingKey", "")
-    nameFilters = stored("QStringList", "nameFilters", ())
-    showBrowseButton = stored(bool, "showBrowseButton", True, "_showButton")
-    showHistoryButton = stored(bool, "showHistoryButton", True)
-    sizeAdjustPolicy = stored(int, "sizeAdjustPolicy", 1)
-    minimumContentsLength = stored(int, "minimumContentsLength", 0)
 
     def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
         super().__init__(parent)
@@ -80,6 +73,3 @@ class ctkPathLineEdit(QtWidgets.QWidget):
         layout.addWidget(self._line)
         layout.addWidget(self._button)
         self._line.textChanged.connect(self.currentPathChanged)
-
-    def _showButton(self) -> None:
-        self._button.setVisible(self.showBrowseButton)

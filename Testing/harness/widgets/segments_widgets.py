@@ -21,28 +21,16 @@ _SURFACE = "Closed surface"
 @standIn(
     SCENE_CHANGED,
     "selectionChanged(QItemSelection,QItemSelection)",
-    "segmentAboutToBeModified(QString)",
 )
 class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     """Lists segments with visibility, colour and name."""
 
     mrmlSceneChanged = Signal(object)
     selectionChanged = Signal(QtCore.QItemSelection, QtCore.QItemSelection)
-    segmentAboutToBeModified = Signal(str)
-    headerVisible = stored(bool, "headerVisible", True, "_showColumns")
-    visibilityColumnVisible = stored(bool, "visibilityColumnVisible", True, "_showColumns")
-    colorColumnVisible = stored(bool, "colorColumnVisible", True, "_showColumns")
     opacityColumnVisible = stored(bool, "opacityColumnVisible", True)
     statusColumnVisible = stored(bool, "statusColumnVisible", False)
-    layerColumnVisible = stored(bool, "layerColumnVisible", False)
-    useTerminologySelector = stored(bool, "useTerminologySelector", True)
-    terminologySelectorOptionVisible = stored(bool, "terminologySelectorOptionVisible", True)
-    terminologySelectorAutoDisable = stored(bool, "terminologySelectorAutoDisable", True)
     selectionMode = stored(int, "selectionMode", 3, "_onSelectionMode")
     readOnly = stored(bool, "readOnly", False, "_onReadOnly")
-    filterBarVisible = stored(bool, "filterBarVisible", False)
-    textFilter = stored(str, "textFilter", "", "_fill")
-    jumpToSelectedSegmentEnabled = stored(bool, "jumpToSelectedSegmentEnabled", False)
 
     def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
         QtWidgets.QWidget.__init__(self, parent)
@@ -61,7 +49,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         layout.addWidget(self._table)
         self._node: Any = None
         self._ids: list[str] = []
-        self._hidden: list[str] = []
         self._observers = Observers(self)
         self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
         self._table.itemChanged.connect(self._onEdited)
@@ -143,11 +130,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         isEditable = triggers.DoubleClicked | triggers.EditKeyPressed
         self._table.setEditTriggers(triggers.NoEditTriggers if self.readOnly else isEditable)
 
-    def _showColumns(self) -> None:
-        self._table.horizontalHeader().setVisible(self.headerVisible)
-        self._table.setColumnHidden(_VISIBLE, not self.visibilityColumnVisible)
-        self._table.setColumnHidden(_COLOR, not self.colorColumnVisible)
-
     def _fill(self) -> None:
         selected = self.selectedSegmentIDs()
         rows = range(len(self._ids))
@@ -155,10 +137,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         cells = {self._ids[row]: [self._table.takeItem(row, i) for i in added] for row in rows}
         blocked = self._table.blockSignals(True)
         segmentation = self._node.GetSegmentation() if self._node is not None else None
-        ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
-        ids = [segmentID for segmentID in ids if segmentID not in self._hidden]
-        pattern = self.textFilter.lower()
-        self._ids = [i for i in ids if pattern in segmentation.GetSegment(i).GetName().lower()]
+        self._ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
         self._table.setRowCount(len(self._ids))
         for row, segmentID in enumerate(self._ids):
             self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))
@@ -190,7 +169,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
             return
         segmentID = self._ids[item.row()]
         if item.column() == _NAME:
-            self.segmentAboutToBeModified.emit(segmentID)
             self._node.GetSegmentation().GetSegment(segmentID).SetName(item.text())
         elif item.column() == _VISIBLE and self._node.GetDisplayNode() is not None:
             checked = item.checkState() == QtCore.Qt.Checked
