@@ -15,6 +15,10 @@ from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
 
 def test_clicks_become_points_where_they_were_made(prompted, view) -> None:
     prompted.place()
+    view.enter()
+    view.move(220, 260)
+    assert prompted.of() == []  # the preview under the mouse is no prompt
+    assert prompted.changed == []
     view.click(220, 260)
     view.click(300, 240)
     prompted.place(isPositive=False)
@@ -28,15 +32,7 @@ def test_clicks_become_points_where_they_were_made(prompted, view) -> None:
     assert prompted.changed == ["liver"] * 3
 
 
-def test_the_preview_under_the_mouse_is_no_prompt(prompted, view) -> None:
-    prompted.place()
-    view.enter()
-    view.move(220, 260)
-    assert prompted.of() == []
-    assert prompted.changed == []
-
-
-def test_a_drag_is_reported_once_when_it_ends(prompted, view) -> None:
+def test_a_drag_is_reported_once_when_it_ends_and_the_delete_key_removes(prompted, view) -> None:
     prompted.place()
     view.click(220, 260)
     view.click(300, 240)
@@ -48,19 +44,11 @@ def test_a_drag_is_reported_once_when_it_ends(prompted, view) -> None:
     moved, other = prompted.of()  # in the same order as before
     assert moved.point_lps == pytest.approx(lps(view.xyToRas(180, 300)), abs=0.5)
     assert other.point_lps == pytest.approx(lps(view.xyToRas(300, 240)), abs=1e-3)
-
-
-def test_the_delete_key_removes_a_point(prompted, view) -> None:
-    prompted.place()
-    view.click(220, 260)
-    view.click(300, 240)
-    prompted.prompts.stopPlacing()
-    view.move(220, 260)
-    view.key("Delete", 220, 260)
-
+    view.move(180, 300)
+    view.key("Delete", 180, 300)
     (left,) = prompted.of()
-    assert left.point_lps == pytest.approx(lps(view.xyToRas(300, 240)), abs=1e-3)
-    assert prompted.changed == ["liver"] * 3
+    assert left.point_lps == other.point_lps
+    assert prompted.changed == ["liver"] * 2
 
 
 def test_a_point_snapped_to_the_slice_does_not_hide_what_follows(prompted, axial) -> None:
@@ -96,7 +84,11 @@ def distances(points, polyline) -> np.ndarray:
 def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -> None:
     clicked = [(150, 200), (200, 260), (260, 240), (320, 300)]
     prompted.place("SCRIBBLE", isPositive=isPositive)
-    drawCurve(prompted, view, clicked)
+    view.click(*clicked[0])
+    view.move(*clicked[1])
+    assert prompted.of() == []  # not before it is finished
+    assert prompted.changed == []
+    drawCurve(prompted, view, clicked[1:])
 
     (scribble,) = prompted.of()
     assert isinstance(scribble, ScribblePrompt)
@@ -109,15 +101,6 @@ def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -
     drawn = slicer.util.arrayFromMarkupsCurvePoints(node, world=True) * (-1, -1, 1)
     np.testing.assert_allclose(scribble.points_lps, drawn, atol=1e-3)
     assert prompted.changed == ["liver"]
-
-
-def test_a_curve_is_no_prompt_before_it_is_finished(prompted, view) -> None:
-    prompted.place("SCRIBBLE")
-    view.click(150, 200)
-    view.click(200, 260)
-    view.move(250, 200)
-    assert prompted.of() == []
-    assert prompted.changed == []
 
 
 @pytest.mark.parametrize("isPositive", [True, False])
@@ -138,11 +121,16 @@ def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive) -> Non
     assert (len(lasso.points_lps) == 1) == (not isPositive)
 
 
-def test_a_lasso_of_two_clicks_is_no_prompt(prompted, view) -> None:
+def test_a_lasso_of_two_clicks_and_a_box_with_one_corner_leave_nothing(prompted, view) -> None:
     prompted.place("LASSO")
     drawCurve(prompted, view, [(150, 200), (250, 190)])
+    prompted.place("BOX_2D")
+    view.click(180, 200)
+    view.move(240, 260)
     assert prompted.of() == []
     prompted.prompts.stopPlacing()
+    assert prompted.of() == []
+    assert prompted.changed == []
     assert markups() == []
 
 
@@ -163,19 +151,6 @@ def test_a_stroke_becomes_a_scribble_along_it(prompted, view, isPositive) -> Non
     pixel = np.linalg.norm(view.xyToRas(1, 0) - view.xyToRas(0, 0))
     assert gaps.min(axis=1).max() < 3 * pixel
     assert gaps.min(axis=0).max() < 3 * pixel
-
-
-def test_strokes_follow_each_other_until_a_right_click(prompted, view) -> None:
-    prompted.place("SCRIBBLE")
-    for shift in (0, 40):
-        view.drag(*[(x, y + shift) for x, y in STROKE])
-    assert prompted.prompts.isPlacing
-    assert len(prompted.of()) == 2
-    assert prompted.changed == ["liver"] * 2
-    view.click(200, 200, button="Right")
-    assert not prompted.prompts.isPlacing
-    prompted.prompts.stopPlacing()
-    assert len(markups()) == 2
 
 
 def test_clicks_with_an_unsteady_hand_stay_clicks(prompted, view) -> None:
@@ -205,15 +180,22 @@ def test_after_strokes_the_mouse_does_what_it_did(prompted, view) -> None:
     assert prompted.changed == ["liver"] * 2
 
 
-def test_a_stroke_can_be_undone_while_drawing_goes_on(prompted, view) -> None:
+def test_strokes_follow_each_other_also_after_undo_until_a_right_click(prompted, view) -> None:
     prompted.place("SCRIBBLE")
     view.drag(*STROKE)
     one = prompted.prompts.snapshot("liver")
     view.drag(*[(x, y + 50) for x, y in STROKE])
+    assert prompted.prompts.isPlacing
+    assert len(prompted.of()) == 2
+    assert prompted.changed == ["liver"] * 2
     prompted.prompts.restore("liver", one)
     assert len(prompted.of()) == 1
     view.drag(*[(x, y + 90) for x, y in STROKE])
     assert len(prompted.of()) == 2
+    view.click(200, 200, button="Right")
+    assert not prompted.prompts.isPlacing
+    prompted.prompts.stopPlacing()
+    assert len(markups()) == 2
 
 
 def draw(prompted, view, first, second) -> None:
@@ -258,6 +240,11 @@ def test_a_3d_box_has_its_edges_along_the_slice(prompted, view) -> None:
     side = np.linalg.norm(view.xyToRas(0, 280) - view.xyToRas(0, 200))
     np.testing.assert_allclose(np.abs(distances), side / 2, rtol=1e-3)
     assert sum(distances) == pytest.approx(0, abs=1e-3)
+    prompted.place("BOX_3D")
+    draw(prompted, view, (150, 150), (210, 190))
+    assert prompted.of()[0] == box
+    assert len(prompted.of()) == 2
+    assert prompted.changed == ["liver"] * 2
 
 
 def slicePlane(view):
@@ -344,25 +331,6 @@ def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted) -> No
     got = np.array(sorted(np.round(box.corners_lps, 3).tolist()))
     np.testing.assert_allclose(got, np.array(sorted(np.round(expected, 3).tolist())), atol=2e-3)
     assert markups() == [node]
-
-
-def test_several_boxes_are_several_prompts(prompted, view) -> None:
-    for start in (150, 250):
-        prompted.place("BOX_3D")
-        draw(prompted, view, (start, 200), (start + 60, 280))
-    assert len(prompted.of()) == 2
-    assert prompted.changed == ["liver"] * 2
-
-
-def test_a_box_with_one_corner_is_no_prompt_and_leaves_nothing(prompted, view) -> None:
-    prompted.place("BOX_2D")
-    view.click(180, 200)
-    view.move(240, 260)
-    assert prompted.of() == []
-    prompted.prompts.stopPlacing()
-    assert prompted.of() == []
-    assert prompted.changed == []
-    assert markups() == []
 
 
 @pytest.fixture
