@@ -204,5 +204,6 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             self.parameters.runFolder = "" if folder is None else str(folder)
 
     def _notifyChanged(self) -> None:
-        for listener in list(self.listeners):
-            listener()
+        with self.cases.telling():
+            for listener in list(self.listeners):
+                listener()

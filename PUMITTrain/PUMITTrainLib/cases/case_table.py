@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -240,12 +241,30 @@ class CaseTable:
         self._memory = memory
         check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
         self._reading = CaseReading()
+        # While listeners are told of a change: its rows, once they were read.
+        self._told: list[tuple[CaseRow, ...]] | None = None
 
     # Display
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Read the rows only once inside, since every part of the panel shows them."""
+        before, self._told = self._told, []
+        try:
+            yield
+        finally:
+            self._told = None if before is None else []
 
     @property
     def rows(self) -> tuple[CaseRow, ...]:
         """All cases in order."""
+        if self._told is None:
+            return self._readRows()
+        if not self._told:
+            self._told.append(self._readRows())
+        return self._told[0]
+
+    def _readRows(self) -> tuple[CaseRow, ...]:
         parameters = self._parameters()
         if parameters is None:
             return ()
@@ -339,9 +358,10 @@ class CaseTable:
     @property
     def sentence(self) -> str:
         """Summary of the number of cases and of usable ones."""
-        kept = self.kept
-        if not self.rows:
+        rows = self.rows
+        if not rows:
             return _("No case yet.")
+        kept = [row for row in rows if row.state not in UNUSED]
         usable = sum(row.state is not CaseState.BAD for row in kept)
         patients = len({row.patient or row.name for row in kept})
         if not self.isChecked:
@@ -353,7 +373,7 @@ class CaseTable:
             (CaseState.UNLABELLED, _("Scans without labels, not used for training: {count}.")),
             (CaseState.UNREVIEWED, _("Unreviewed labels, not used: {count}.")),
         ):
-            count = sum(row.state is state for row in self.rows)
+            count = sum(row.state is state for row in rows)
             sentence = f"{sentence} {more.format(count=count)}" if count else sentence
         return sentence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -282,7 +283,7 @@ class CasesSection:
             return _("reading {done} of {all}").format(done=done, all=of) if of else _("reading...")
         if not cases.rows:
             return _("not read yet") if cases.isUnread else _("none yet")
-        counts = {state: sum(row.state is state for row in cases.rows) for state in CaseState}
+        counts = Counter(row.state for row in cases.rows)
         words = [_("{count} to train on").format(count=_usable(counts))]
         for state, text in (
             (CaseState.BAD, _("{count} with problems")),
@@ -296,6 +297,6 @@ class CasesSection:
         return ", ".join(words)
 
 
-def _usable(counts: dict[CaseState, int]) -> int:
+def _usable(counts: Counter[CaseState]) -> int:
     usable = (CaseState.GOOD, CaseState.DOUBTFUL, CaseState.UNCHECKED)
     return sum(counts[state] for state in usable)
