@@ -37,8 +37,9 @@ class InstallSection:
         self._compute = parts.compute
         self.installer = Installer(parts.background)
         self._plan: InstallationPlan | None = None
-        # Packages that Slicer brings with known faults; reading versions takes tens of ms.
-        self._knownFaults = known_faults()
+        # Packages that Slicer brings with known faults; read when the section is opened, since
+        # reading versions takes tens of ms.
+        self._knownFaults: list[str] = []
         # Key of the plan, which is made again when it changes.
         self._planned: tuple = ()
         ui.wheelFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
