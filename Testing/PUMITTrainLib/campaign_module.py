@@ -141,11 +141,15 @@ class CampaignModules(TrainModule):
         return Campaign.open(self.folder)
 
     def settle(self) -> None:
-        """Let both modules do what they began."""
+        """Let both modules do what they began, and what follows from it."""
+        segment = self.segment.logic.background
         for _ in range(4):
+            isIdle = self.background.isIdle and segment.isIdle
             super().settle()
-            assert self.segment.logic.background.drain(20)
+            assert segment.drain(20)
             slicer.app.processEvents()
+            if isIdle:
+                break
 
     def create(self, lab: Path, classes: str = "outer, inner") -> None:
         """Make a campaign of a folder through the panel."""
