@@ -1,7 +1,5 @@
 """Fixtures of the tests of the module: prompts, logic and panel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Presses, clicks and answers in an order that no one thought of: what must hold after each."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -228,7 +226,7 @@ def careless(loadModule: Any, sliceView: Any, request: pytest.FixtureRequest) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(ALONE in os.environ, reason="starts the others")
-def test_walks_in_any_order() -> None:
+def test_walks_in_any_order():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     run = subprocess.run(
@@ -240,7 +238,7 @@ def test_walks_in_any_order() -> None:
 
 @in_a_process_of_its_own
 @pytest.mark.parametrize("careless", range(draws(2)), indirect=True)
-def test_any_order_of_presses_leaves_panel_and_scene_agreed(careless: Careless) -> None:
+def test_any_order_of_presses_leaves_panel_and_scene_agreed(careless):
     for _ in range(STEPS):
         try:
             careless.step()
@@ -252,7 +250,7 @@ def test_any_order_of_presses_leaves_panel_and_scene_agreed(careless: Careless) 
 
 @in_a_process_of_its_own
 @pytest.mark.parametrize("careless", range(draws(1)), indirect=True)
-def test_undo_to_the_beginning_and_redo_give_the_same_masks(careless: Careless) -> None:
+def test_undo_to_the_beginning_and_redo_give_the_same_masks(careless):
     for name in ("another scan", "delete the scan", "close the scene", "another segmentation"):
         del careless.actions[name]
     for name in ("delete the segmentation", "remove a segment elsewhere", "delete prompts"):

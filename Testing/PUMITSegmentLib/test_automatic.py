@@ -1,7 +1,5 @@
 """What an automatic model found becomes segments, where it lies, and nothing else changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +29,7 @@ def answerOf(shape: tuple[int, int, int]) -> AutomaticAnswer:
     return AutomaticAnswer(LabelMap(labels, classes), "organs", "2.1")
 
 
-def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
+def test_an_answer_is_divided_into_the_classes_that_occur(w):
     answer = answerOf(w.SHAPE)
     found = prepareStructures(answer)
     assert [s.name for s in found.structures] == ["Liver", "A"]
@@ -46,7 +44,7 @@ def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
     assert prepareStructures(doubted).sentence() == f"{found.sentence()}. Check it."
 
 
-def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
+def test_nothing_found_says_so_and_adds_nothing(w, writer):
     classes = (ClassLabel("Liver"),)
     nothing = LabelMap(np.zeros(w.SHAPE, dtype=np.uint8), classes)
     found = prepareStructures(AutomaticAnswer(nothing, "organs", "1"))
@@ -57,7 +55,7 @@ def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
     assert segmentation.GetSegmentation().GetNumberOfSegments() == 3
 
 
-def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
+def test_segments_carry_name_colour_meaning_and_origin(w, writer):
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     added = addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
@@ -74,7 +72,7 @@ def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
 
 @pytest.mark.parametrize("kind", ["none", "affine", "bent"])
 @pytest.mark.parametrize("isLeftHanded", [False, True])
-def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded) -> None:
+def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded):
     volume = w.addScan(axes=w.turned(4, isLeftHanded))
     segmentation = w.addSegmentation(volume)
     if kind != "none":
@@ -91,7 +89,7 @@ def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded) ->
         assert found.any()
 
 
-def test_existing_segments_stay_voxel_by_voxel(w, writer) -> None:
+def test_existing_segments_stay_voxel_by_voxel(w, writer):
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     before = w.ball()
@@ -110,7 +108,7 @@ def nestedAnswer(shape: tuple[int, int, int]) -> AutomaticAnswer:
 
 
 @pytest.mark.parametrize("mode", ["NONE", "ALL"])
-def test_regions_in_each_other_are_whole_segments(w, writer, mode) -> None:
+def test_regions_in_each_other_are_whole_segments(w, writer, mode):
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     writer.write(segmentation, "A", w.ball(), volume)
@@ -128,7 +126,7 @@ def test_regions_in_each_other_are_whole_segments(w, writer, mode) -> None:
     np.testing.assert_array_equal(other, expected)
 
 
-def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
+def test_where_one_cannot_be_written_none_is_added(w, writer):
     volume = w.addScan(np.zeros((3, 4, 5), dtype=np.int16))
     segmentation = w.addSegmentation(volume)
     with pytest.raises(PumitError, match="fit"):
@@ -136,7 +134,7 @@ def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
     assert segmentation.GetSegmentation().GetNumberOfSegments() == 3
 
 
-def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
+def test_a_rotated_region_is_found_by_its_corners_under_transforms(w):
     volume = w.addScan(axes=w.turned(1))
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     roi.SetCenter(3.0, 12.0, 15.0)
@@ -154,7 +152,7 @@ def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
     np.testing.assert_allclose(seen, centre, atol=1e-6)
 
 
-def test_a_region_without_size_is_refused(w) -> None:
+def test_a_region_without_size_is_refused(w):
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     with pytest.raises(PumitError, match="no size"):
         regionCorners(roi, w.addScan())

@@ -1,7 +1,5 @@
 """What a careless user does to the scene while the module works on it."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 from pathlib import Path
@@ -12,14 +10,13 @@ import pytest
 import slicer
 import vtk
 from found_structures import found
-from panel_scene import Panel
 from PUMITSegmentLib.prompts.tag import PromptKind, promptNodesOf
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from PUMITSlicerLib.status import Activity
-from scripted_worker import LogicScene, box
+from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -31,7 +28,7 @@ def isShown(node: Any) -> bool:
 # --- what is worked on changes --------------------------------------------------------------------
 
 
-def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made: LogicScene) -> None:
+def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made):
     made.click()
     made.answer(A)
     left = made.logic.segmentationNode
@@ -45,9 +42,7 @@ def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made: LogicS
 
 
 @pytest.mark.parametrize("how", ["delete", "close"])
-def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(
-    panel: Panel, sliceView: Any, how: str
-) -> None:
+def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(panel, sliceView, how):
     """Slicer's slice view remembers the display that Ctrl and a drag changed, by its address."""
     panel.load()
     panel.click()
@@ -69,7 +64,7 @@ def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(
 
 
 @pytest.mark.parametrize("what", ["parameters", "segmentation"])
-def test_deleting_a_node_while_a_box_is_drawn(panel: Panel, sliceView: Any, what: str) -> None:
+def test_deleting_a_node_while_a_box_is_drawn(panel, sliceView, what):
     panel.load()
     panel.click()
     panel.answer(A)
@@ -89,7 +84,7 @@ def test_deleting_a_node_while_a_box_is_drawn(panel: Panel, sliceView: Any, what
     assert np.array_equal(panel.mask(panel.logic.segmentID), B)
 
 
-def test_the_first_scan_is_chosen_though_a_label_map_comes_before_it(made: LogicScene) -> None:
+def test_the_first_scan_is_chosen_though_a_label_map_comes_before_it(made):
     slicer.mrmlScene.Clear()
     slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode")
     made.logic.close()
@@ -98,7 +93,7 @@ def test_the_first_scan_is_chosen_though_a_label_map_comes_before_it(made: Logic
     assert made.logic.volumeNode is scan
 
 
-def test_a_volume_without_voxels_is_said_to_be_so(made: LogicScene) -> None:
+def test_a_volume_without_voxels_is_said_to_be_so(made):
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Empty")
     made.logic.parameters.sourceVolume = empty
     assert made.logic.newSegment() == ""
@@ -114,9 +109,7 @@ def test_a_volume_without_voxels_is_said_to_be_so(made: LogicScene) -> None:
     made.logic.undo()
 
 
-def test_a_scan_that_is_made_first_and_filled_then_is_shown_once_it_is_filled(
-    panel: Panel, sliceView: Any
-) -> None:
+def test_a_scan_that_is_made_first_and_filled_then_is_shown_once_it_is_filled(panel, sliceView):
     view = sliceView("Red", "Axial")
     panel.load()
     view.show(panel.volumeNode)
@@ -135,9 +128,7 @@ def test_a_scan_that_is_made_first_and_filled_then_is_shown_once_it_is_filled(
 # --- answers are shown as they are ----------------------------------------------------------------
 
 
-def test_an_answer_that_is_empty_or_kept_out_by_masking_is_not_called_an_update(
-    made: LogicScene,
-) -> None:
+def test_an_answer_that_is_empty_or_kept_out_by_masking_is_not_called_an_update(made):
     made.click()
     made.answer(np.zeros_like(A))
     assert "nothing was found" in made.status
@@ -148,7 +139,7 @@ def test_an_answer_that_is_empty_or_kept_out_by_masking_is_not_called_an_update(
     assert "masking" in made.status
 
 
-def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> None:
+def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made):
     coarse = made.addScan("Coarse")
     coarse.SetSpacing(100, 100, 100)
     made.logic.parameters.sourceVolume = coarse
@@ -166,7 +157,7 @@ def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> No
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> None:
+def test_what_is_found_meanwhile_does_not_take_the_prompts(made):
     made.click()
     clicked = made.logic.segmentID
     made.logic.addFound(found(A, B))
@@ -182,7 +173,7 @@ def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> 
     assert made.logic.segmentID != clicked
 
 
-def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: LogicScene) -> None:
+def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made):
     made.logic.addFound(found(A))
     segment = made.logic.segmentationNode.GetSegmentation().GetSegment(made.logic.segmentID)
     before = provenanceOf(segment)
@@ -195,7 +186,7 @@ def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: Lo
 # --- what is typed and named ----------------------------------------------------------------------
 
 
-def test_names_are_shown_as_they_are_and_not_as_markup(panel: Panel) -> None:
+def test_names_are_shown_as_they_are_and_not_as_markup(panel):
     from Qt import QtCore, QtWidgets
 
     panel.load()
@@ -218,7 +209,7 @@ def test_names_are_shown_as_they_are_and_not_as_markup(panel: Panel) -> None:
         assert panel.panel.widget.minimumSizeHint.width() == width
 
 
-def test_an_empty_structure_says_nothing(panel: Panel) -> None:
+def test_an_empty_structure_says_nothing(panel):
     from Qt import QtCore, QtTest
 
     panel.load()
@@ -234,14 +225,14 @@ def test_an_empty_structure_says_nothing(panel: Panel) -> None:
     assert len(panel.ui.statusLabel.text) < 100
 
 
-def test_a_home_folder_that_is_typed_is_the_users(panel: Panel) -> None:
+def test_a_home_folder_that_is_typed_is_the_users(panel):
     panel.ui.exportFolderEdit.currentPath = "~/scans"
     assert panel.panel.exportSection.choice.folder == Path.home() / "scans"
     panel.ui.exportFolderEdit.currentPath = "scans"
     assert panel.panel.exportSection.choice.folder.is_absolute()
 
 
-def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made: LogicScene) -> None:
+def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made):
     made.click()
     made.answer(A)
     gone = made.logic.segmentID
@@ -264,7 +255,7 @@ def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made: Logi
     assert np.array_equal(made.mask(made.logic.segmentID), B & ~A)
 
 
-def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -> None:
+def test_a_name_survives_undo_and_redo_of_the_segment_itself(made):
     segmentID = made.logic.newSegment()
     segmentation = made.logic.segmentationNode.GetSegmentation()
     segmentation.GetSegment(segmentID).SetName("Liver")
@@ -278,7 +269,7 @@ def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -
 # --- other modules --------------------------------------------------------------------------------
 
 
-def test_prompts_of_a_scene_loaded_from_another_module_wait(panel: Panel, tmp_path: Path) -> None:
+def test_prompts_of_a_scene_loaded_from_another_module_wait(panel, tmp_path):
     panel.load()
     panel.click()
     panel.answer(A)
@@ -294,7 +285,7 @@ def test_prompts_of_a_scene_loaded_from_another_module_wait(panel: Panel, tmp_pa
     assert isShown(points)
 
 
-def test_tab_goes_through_the_panel_from_top_to_bottom(panel: Panel) -> None:
+def test_tab_goes_through_the_panel_from_top_to_bottom(panel):
     from Qt import QtCore
 
     sections = [name for name in vars(panel.ui) if name.endswith("Section")]
@@ -317,7 +308,7 @@ def test_tab_goes_through_the_panel_from_top_to_bottom(panel: Panel) -> None:
         assert after[0] > before[0] - 12, (before, after)  # a row's controls differ by some pixels
 
 
-def test_nothing_is_placed_once_the_scan_is_gone(made: LogicScene) -> None:
+def test_nothing_is_placed_once_the_scan_is_gone(made):
     made.click()
     assert made.logic.isPlacing
     slicer.mrmlScene.RemoveNode(made.volumeNode)
@@ -325,7 +316,7 @@ def test_nothing_is_placed_once_the_scan_is_gone(made: LogicScene) -> None:
     assert "scan" in made.status
 
 
-def test_a_point_that_is_moved_nowhere_is_named_and_put_back(made: LogicScene) -> None:
+def test_a_point_that_is_moved_nowhere_is_named_and_put_back(made):
     made.click()
     (node,) = promptNodesOf(made.logic.segmentationNode, made.logic.segmentID)
     place = node.GetNthControlPointPosition(0)

@@ -1,7 +1,5 @@
 """What a careless user clicks, types and deletes while the panel works on it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ def export(daily: Daily, folder: Path) -> list[Path]:
     return sorted(each for each in folder.rglob("*") if each.is_file())
 
 
-def test_the_scan_that_is_changed_between_press_and_release_gets_no_click(daily: Daily) -> None:
+def test_the_scan_that_is_changed_between_press_and_release_gets_no_click(daily):
     other = daily.addScan("Second patient")
     liver = daily.mask(daily.liver).copy()
     count = len(daily.worker.requests)
@@ -51,9 +49,7 @@ def test_the_scan_that_is_changed_between_press_and_release_gets_no_click(daily:
     np.testing.assert_array_equal(daily.mask(daily.liver), liver)
 
 
-def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(
-    daily: Daily, tmp_path: Path
-) -> None:
+def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily, tmp_path):
     daily.view.clickAt((11, 11, 8))
     segmentation(daily).GetSegment(daily.liver).SetName(LONG)  # of 300 letters
     width = daily.panel.widget.minimumSizeHint.width()
@@ -65,7 +61,7 @@ def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(
     assert len(export(daily, tmp_path)) == 1, daily.status
 
 
-def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
+def test_two_segmentations_of_one_name_are_kept_apart(daily):
     first = daily.logic.segmentationNode
     second = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", first.GetName())
     second.CreateDefaultDisplayNodes()
@@ -81,9 +77,7 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily: Daily) -> None:
     assert daily.logic.promptCount(daily.liver) == 1
 
 
-def test_an_export_while_a_click_is_computed_writes_what_is_shown(
-    daily: Daily, tmp_path: Path
-) -> None:
+def test_an_export_while_a_click_is_computed_writes_what_is_shown(daily, tmp_path):
     daily.view.clickAt((11, 11, 8))
     request = daily.worker.requests[-1]
     (file,) = export(daily, tmp_path)
@@ -97,7 +91,7 @@ def test_an_export_while_a_click_is_computed_writes_what_is_shown(
     np.testing.assert_array_equal(daily.mask(daily.liver), A | B)
 
 
-def test_a_scan_of_one_slice_or_of_long_voxels_is_clicked_and_undone(daily: Daily) -> None:
+def test_a_scan_of_one_slice_or_of_long_voxels_is_clicked_and_undone(daily):
     cubes, flat, long = (1.0, 1.0, 1.0), (0.2, 0.2, 30.0), (30.0, 0.2, 0.2)
     one_slice = ((1, 24, 28), (20, 1, 28), (20, 24, 1))
     for shape, spacing in (*((each, cubes) for each in one_slice), (SHAPE, flat), (SHAPE, long)):
@@ -121,7 +115,7 @@ def test_a_scan_of_one_slice_or_of_long_voxels_is_clicked_and_undone(daily: Dail
         daily.logic.stopPlacing()
 
 
-def test_a_label_map_of_another_geometry_is_a_start(daily: Daily) -> None:
+def test_a_label_map_of_another_geometry_is_a_start(daily):
     coarse = np.zeros(tuple(n // 2 for n in SHAPE), np.uint8)
     coarse[2:6, 2:6, 2:6] = 1
     label = slicer.util.addVolumeFromArray(coarse, nodeClassName="vtkMRMLLabelMapVolumeNode")
@@ -144,7 +138,7 @@ def test_a_label_map_of_another_geometry_is_a_start(daily: Daily) -> None:
     assert daily.logic.maskOf(start).any()
 
 
-def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily: Daily) -> None:
+def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily):
     daily.view.clickAt((11, 11, 8))
     daily.press(daily.ui.undoButton)
     assert not daily.logic.isComputing
@@ -154,7 +148,7 @@ def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily: Daily
     assert daily.logic.promptCount(daily.liver) == 2
 
 
-def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily: Daily) -> None:
+def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily):
     daily.logic.newSegment("Spleen")
     daily.view.clickAt((9, 9, 9))
     daily.answer(A)
@@ -166,7 +160,7 @@ def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily: Dail
     assert "not computed" not in daily.status
 
 
-def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily: Daily) -> None:
+def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily):
     spleen = daily.addSpleen()
     daily.logic.selectSegment(daily.liver)
     daily.view.clickAt((11, 11, 8))
@@ -180,7 +174,7 @@ def test_undo_of_one_segments_click_leaves_the_answer_of_another_pending(daily: 
     assert not daily.logic.isComputing
 
 
-def test_a_segment_and_a_scan_named_like_a_path_are_exported(daily: Daily, tmp_path: Path) -> None:
+def test_a_segment_and_a_scan_named_like_a_path_are_exported(daily, tmp_path):
     segmentation(daily).GetSegment(daily.liver).SetName("../liver:left?/*")
     daily.logic.segmentationNode.SetName("../../CT: abdomen?")
     out = tmp_path / "out"

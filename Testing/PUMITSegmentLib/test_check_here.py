@@ -1,10 +1,7 @@
 """Check here: leads to uncertain regions with a mark that is no prompt and never outlives them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +39,7 @@ def check(made: LogicScene) -> None:
     made.logic.checkHere.showNext()
 
 
-def test_places_are_requested_only_when_requested_and_shown_one_after_another(
-    answered: LogicScene,
-) -> None:
+def test_places_are_requested_only_when_requested_and_shown_one_after_another(answered):
     assert [request.placeCount for request in answered.worker.requests] == [0]
     check(answered)
     request = answered.worker.requests[-1]
@@ -61,7 +56,7 @@ def test_places_are_requested_only_when_requested_and_shown_one_after_another(
     assert len(answered.worker.requests) == 2
 
 
-def test_slices_go_to_the_place(answered: LogicScene, sliceView: Any) -> None:
+def test_slices_go_to_the_place(answered, sliceView):
     axial, sagittal = sliceView("Red", "Axial"), sliceView("Yellow", "Sagittal")
     for view in (axial, sagittal):
         view.show(answered.volumeNode)
@@ -71,9 +66,7 @@ def test_slices_go_to_the_place(answered: LogicScene, sliceView: Any) -> None:
     assert sagittal.sliceNode.GetSliceToRAS().GetElement(0, 3) == pytest.approx(5)
 
 
-def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(
-    answered: LogicScene, sliceView: Any
-) -> None:
+def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(answered, sliceView):
     axial = sliceView("Red", "Axial")
     axial.show(answered.volumeNode)
     axial.sliceNode.SetFieldOfView(4, 4, 1)
@@ -99,7 +92,7 @@ def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(
     ],
     ids=["click", "new", "undo", "remove", "reset", "exit", "close", "scan", "segmentation"],
 )
-def test_the_mark_goes_with_what_it_is_about(answered: LogicScene, leave: Any) -> None:
+def test_the_mark_goes_with_what_it_is_about(answered, leave):
     check(answered)
     answered.worker.requests[-1].answer(A, PLACES)
     assert marks()
@@ -107,7 +100,7 @@ def test_the_mark_goes_with_what_it_is_about(answered: LogicScene, leave: Any) -
     assert marks() == []
 
 
-def test_after_the_next_answer_the_places_are_new(answered: LogicScene) -> None:
+def test_after_the_next_answer_the_places_are_new(answered):
     check(answered)
     answered.worker.requests[-1].answer(A, PLACES)
     answered.click((12, 12, 12))
@@ -118,7 +111,7 @@ def test_after_the_next_answer_the_places_are_new(answered: LogicScene) -> None:
     assert marks() == [(11, 8, 7)]
 
 
-def test_places_that_arrive_too_late_are_not_shown(answered: LogicScene) -> None:
+def test_places_that_arrive_too_late_are_not_shown(answered):
     answered.logic.parameters.updateAutomatically = False
     check(answered)
     late = answered.worker.requests[-1]
@@ -128,7 +121,7 @@ def test_places_that_arrive_too_late_are_not_shown(answered: LogicScene) -> None
     assert not answered.logic.status.isWorking
 
 
-def test_checking_waits_for_the_answer_and_never_displaces_it(made: LogicScene) -> None:
+def test_checking_waits_for_the_answer_and_never_displaces_it(made):
     made.click()
     check(made)
     assert len(made.worker.requests) == 1
@@ -143,7 +136,7 @@ def test_checking_waits_for_the_answer_and_never_displaces_it(made: LogicScene) 
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_what_was_to_be_checked_is_not_once_it_changed(made: LogicScene, cancelled: bool) -> None:
+def test_what_was_to_be_checked_is_not_once_it_changed(made, cancelled):
     made.click()
     check(made)
     if cancelled:
@@ -155,7 +148,7 @@ def test_what_was_to_be_checked_is_not_once_it_changed(made: LogicScene, cancell
     assert [request.placeCount for request in made.worker.requests if request.placeCount] == []
 
 
-def test_places_of_an_answer_that_failed_are_not_asked_for(made: LogicScene) -> None:
+def test_places_of_an_answer_that_failed_are_not_asked_for(made):
     made.click()
     check(made)
     made.worker.requests[-1].onError(ServiceError("The server is gone."))
@@ -163,7 +156,7 @@ def test_places_of_an_answer_that_failed_are_not_asked_for(made: LogicScene) -> 
     assert len(made.worker.requests) == 1
 
 
-def test_nothing_to_check_is_said(made: LogicScene) -> None:
+def test_nothing_to_check_is_said(made):
     check(made)
     assert "prompt first" in made.status
     made.click()
@@ -174,7 +167,7 @@ def test_nothing_to_check_is_said(made: LogicScene) -> None:
     assert marks() == []
 
 
-def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
+def test_an_error_is_said_and_can_be_tried_again(answered):
     check(answered)
     answered.worker.requests[-1].onError(ServiceError("The server is gone."))
     assert "gone" in answered.status
@@ -183,9 +176,7 @@ def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
     assert marks() == [(5, 8, 9)]
 
 
-def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(
-    answered: LogicScene,
-) -> None:
+def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(answered):
     logic = answered.logic
     before = len(promptNodesOf(logic.segmentationNode))
     check(answered)
@@ -202,7 +193,7 @@ def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(
     assert not logic.canUndo or logic.promptCount(logic.segmentID) == 0
 
 
-def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicScene) -> None:
+def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered):
     shift = vtk.vtkMatrix4x4()
     shift.SetElement(0, 3, 30)
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
@@ -214,7 +205,7 @@ def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicSc
     assert marks() == [(35, 8, 9)]
 
 
-def test_the_mark_is_seen_in_the_view(answered: LogicScene, sliceView: Any, tmp_path: Path) -> None:
+def test_the_mark_is_seen_in_the_view(answered, sliceView, tmp_path):
     axial = sliceView("Red", "Axial")
     axial.show(answered.volumeNode)
 

@@ -1,9 +1,5 @@
 """The logic on Slicer's scene: prompts become masks, steps are undone, nothing dangles."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +24,7 @@ C, D = box((1, 1, 1), (4, 4, 4)), box((1, 16, 16), (4, 20, 20))
 # --- from prompts to masks ------------------------------------------------------------------------
 
 
-def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -> None:
+def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made):
     made.click()
     made.answer(A)
     made.logic.setPositive(False)
@@ -42,7 +38,7 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
-def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene) -> None:
+def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made):
     made.click()
     made.answer(A)
     segmentation = made.logic.segmentationNode.GetSegmentation()
@@ -51,7 +47,7 @@ def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene
     assert provenance.name == "PUMIT fake 7"
 
 
-def test_without_a_scan_the_status_says_what_to_do(slicerApp: Any) -> None:
+def test_without_a_scan_the_status_says_what_to_do(slicerApp):
     made = LogicScene()
     made.logic.parameters.sourceVolume = None
     assert made.logic.newSegment() == ""
@@ -61,7 +57,7 @@ def test_without_a_scan_the_status_says_what_to_do(slicerApp: Any) -> None:
     made.logic.close()
 
 
-def test_removing_the_last_prompt_empties_the_segment(made: LogicScene) -> None:
+def test_removing_the_last_prompt_empties_the_segment(made):
     made.click()
     made.answer(A)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -75,7 +71,7 @@ def test_removing_the_last_prompt_empties_the_segment(made: LogicScene) -> None:
 # --- segments -------------------------------------------------------------------------------------
 
 
-def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> None:
+def test_placing_goes_on_for_the_segment_that_is_selected(made):
     first = made.logic.newSegment("First")
     made.click()
     second = made.logic.newSegment("Second")
@@ -84,7 +80,7 @@ def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> N
     assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 1)
 
 
-def test_a_segment_stops_at_others_unless_set_otherwise(made: LogicScene) -> None:
+def test_a_segment_stops_at_others_unless_set_otherwise(made):
     first = made.logic.newSegment()
     made.click()
     made.answer(A)
@@ -104,7 +100,7 @@ def test_a_segment_stops_at_others_unless_set_otherwise(made: LogicScene) -> Non
     assert np.array_equal(made.mask(first), A)
 
 
-def test_what_belongs_to_others_whole_is_said_to(made: LogicScene) -> None:
+def test_what_belongs_to_others_whole_is_said_to(made):
     made.logic.newSegment()
     made.click()
     made.answer(B)
@@ -114,7 +110,7 @@ def test_what_belongs_to_others_whole_is_said_to(made: LogicScene) -> None:
     assert made.status == "Segment_2 is empty: 100 % of the result belongs to Segment_1."
 
 
-def test_taking_from_others_can_be_undone(made: LogicScene) -> None:
+def test_taking_from_others_can_be_undone(made):
     first = made.logic.newSegment()
     made.click()
     made.answer(A)
@@ -132,9 +128,7 @@ def test_taking_from_others_can_be_undone(made: LogicScene) -> None:
     assert np.array_equal(made.mask(first), A & ~B)
 
 
-def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
-    made: LogicScene,
-) -> None:
+def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(made):
     first = made.logic.newSegment("Liver")
     made.click()
     made.answer(A)
@@ -151,7 +145,7 @@ def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
     assert made.logic.promptCount(first) == 1
 
 
-def test_a_removed_segment_returns_also_where_one_before_it_is_gone(made: LogicScene) -> None:
+def test_a_removed_segment_returns_also_where_one_before_it_is_gone(made):
     first = made.logic.newSegment("Liver")
     segmentation = made.logic.segmentationNode.GetSegmentation()
     segmentation.AddEmptySegment("loaded")  # never selected, so it has no steps
@@ -162,7 +156,7 @@ def test_a_removed_segment_returns_also_where_one_before_it_is_gone(made: LogicS
     assert list(segmentation.GetSegmentIDs()) == ids
 
 
-def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScene) -> None:
+def test_a_segment_that_is_removed_while_computed_is_not_written(made):
     segmentID = made.logic.newSegment()
     made.click()
     made.logic.segmentationNode.GetSegmentation().RemoveSegment(segmentID)
@@ -174,9 +168,7 @@ def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScen
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
-    made: LogicScene,
-) -> None:
+def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(made):
     made.click((5, 5, 5))
     made.click((6, 5, 5))
     made.answer(B)
@@ -191,7 +183,7 @@ def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
     assert len(made.worker.requests) == count + 1
 
 
-def test_reset_can_be_undone(made: LogicScene) -> None:
+def test_reset_can_be_undone(made):
     first = made.logic.newSegment()
     made.click()
     made.answer(A)
@@ -211,7 +203,7 @@ def test_reset_can_be_undone(made: LogicScene) -> None:
     assert np.array_equal(made.mask(second), B & ~A)
 
 
-def test_masking_set_later_does_not_keep_a_step_from_being_undone(made: LogicScene) -> None:
+def test_masking_set_later_does_not_keep_a_step_from_being_undone(made):
     made.click()
     made.answer(A)
     editor = segmentEditorNode()
@@ -222,7 +214,7 @@ def test_masking_set_later_does_not_keep_a_step_from_being_undone(made: LogicSce
     assert editor.GetMaskMode() == slicer.vtkMRMLSegmentationNode.EditAllowedInsideAllSegments
 
 
-def test_several_segments_that_are_redone_are_one_step_as_before(made: LogicScene) -> None:
+def test_several_segments_that_are_redone_are_one_step_as_before(made):
     made.logic.newSegment()
     made.logic.addFound(found(A, B))
     made.logic.newSegment()
@@ -240,7 +232,7 @@ def test_several_segments_that_are_redone_are_one_step_as_before(made: LogicScen
 # --- edits by hand --------------------------------------------------------------------------------
 
 
-def test_an_edit_by_hand_is_a_step_and_what_the_next_prompt_goes_on_from(made: LogicScene) -> None:
+def test_an_edit_by_hand_is_a_step_and_what_the_next_prompt_goes_on_from(made):
     made.click()
     made.answer(A)
     made.logic.exit()
@@ -256,9 +248,7 @@ def test_an_edit_by_hand_is_a_step_and_what_the_next_prompt_goes_on_from(made: L
     assert np.array_equal(prompts[1].mask, A | B)
 
 
-def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(
-    made: LogicScene,
-) -> None:
+def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(made):
     segmentID = made.logic.newSegment()
     made.editByHand(segmentID, A)
     made.click()
@@ -279,7 +269,7 @@ def paintLiver(made: LogicScene) -> str:
     return liver
 
 
-def test_an_edit_by_hand_of_another_segment_is_a_step_of_its_own(made: LogicScene) -> None:
+def test_an_edit_by_hand_of_another_segment_is_a_step_of_its_own(made):
     liver = paintLiver(made)
     made.logic.undo()
     assert made.status == "Undone: edit by hand, Liver."
@@ -292,7 +282,7 @@ def test_an_edit_by_hand_of_another_segment_is_a_step_of_its_own(made: LogicScen
     assert np.array_equal(made.mask(liver), A | C)
 
 
-def test_undoing_a_mask_that_took_from_an_edited_one_restores_the_edit(made: LogicScene) -> None:
+def test_undoing_a_mask_that_took_from_an_edited_one_restores_the_edit(made):
     liver = paintLiver(made)
     made.logic.parameters.overwriteMode = OverwriteMode.ALL
     made.click((12, 13, 13))
@@ -307,9 +297,7 @@ def test_undoing_a_mask_that_took_from_an_edited_one_restores_the_edit(made: Log
 
 
 @pytest.mark.parametrize("how", ["click", "find"])
-def test_undo_returns_what_was_taken_from_a_segment_that_was_never_selected(
-    made: LogicScene, how: str
-) -> None:
+def test_undo_returns_what_was_taken_from_a_segment_that_was_never_selected(made, how):
     made.logic.newSegment()
     loaded = made.logic.segmentationNode.GetSegmentation().AddEmptySegment("loaded")
     made.editByHand(loaded, A)
@@ -325,9 +313,7 @@ def test_undo_returns_what_was_taken_from_a_segment_that_was_never_selected(
 
 
 @pytest.mark.parametrize("isPlacing", [True, False])
-def test_an_answer_does_not_erase_what_was_painted_meanwhile(
-    made: LogicScene, isPlacing: bool
-) -> None:
+def test_an_answer_does_not_erase_what_was_painted_meanwhile(made, isPlacing):
     segmentID = made.logic.newSegment("Liver")
     made.click()
     if not isPlacing:
@@ -340,7 +326,7 @@ def test_an_answer_does_not_erase_what_was_painted_meanwhile(
     assert [type(p) for p in made.worker.requests[-1].prompts] == [PointPrompt, MaskPrompt]
 
 
-def test_an_edit_counts_also_while_a_removed_segment_waits_to_be_computed(made: LogicScene) -> None:
+def test_an_edit_counts_also_while_a_removed_segment_waits_to_be_computed(made):
     removed = made.logic.newSegment("Liver")
     made.click()
     segmentID = made.logic.newSegment("Spleen")
@@ -351,7 +337,7 @@ def test_an_edit_counts_also_while_a_removed_segment_waits_to_be_computed(made: 
     assert np.array_equal(made.mask(segmentID), C)
 
 
-def test_removed_segments_of_a_merged_layer_are_one_step(made: LogicScene) -> None:
+def test_removed_segments_of_a_merged_layer_are_one_step(made):
     """Slicer empties a segment of such a layer, as a saved one is, before it removes it."""
     first = made.logic.newSegment("Liver")
     made.click()
@@ -371,7 +357,7 @@ def test_removed_segments_of_a_merged_layer_are_one_step(made: LogicScene) -> No
     assert np.array_equal(made.mask(first), A & ~B)
 
 
-def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made: LogicScene) -> None:
+def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made):
     made.click()
     made.answer(A)
     made.logic.undo()
@@ -382,7 +368,7 @@ def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made: LogicS
     assert not made.logic.canRedo
 
 
-def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
+def test_own_writing_is_no_edit_by_hand(made):
     first = made.logic.newSegment()
     made.click()
     made.answer(A)
@@ -395,9 +381,7 @@ def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
     assert made.logic.promptCount(second) == 1
 
 
-def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(
-    made: LogicScene,
-) -> None:
+def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(made):
     sphere = vtk.vtkSphereSource()
     sphere.SetCenter(10, 10, 10)
     sphere.SetRadius(4)
@@ -416,7 +400,7 @@ def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(
     assert np.array_equal(made.mask(made.logic.segmentID), A)
 
 
-def test_a_scan_with_nan_is_cleaned_on_the_thread(made: LogicScene) -> None:
+def test_a_scan_with_nan_is_cleaned_on_the_thread(made):
     array = np.full(SHAPE, 50, dtype=np.float32)
     array[0] = np.nan
     array[1, 0] = np.inf
@@ -429,7 +413,7 @@ def test_a_scan_with_nan_is_cleaned_on_the_thread(made: LogicScene) -> None:
     assert np.isnan(slicer.util.arrayFromVolume(made.volumeNode)[0]).all()
 
 
-def test_several_structures_that_were_found_can_be_undone_and_repeated(made: LogicScene) -> None:
+def test_several_structures_that_were_found_can_be_undone_and_repeated(made):
     """The one that is selected goes first; the next one must not count as removed by hand."""
     made.logic.addFound(found(box((2, 2, 2), (5, 5, 5)), box((8, 8, 8), (12, 12, 12))))
     names = list(segmentNames(made.logic.segmentationNode))
@@ -445,7 +429,7 @@ def test_several_structures_that_were_found_can_be_undone_and_repeated(made: Log
 # --- the scene changes ----------------------------------------------------------------------------
 
 
-def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: LogicScene) -> None:
+def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made):
     made.click()
     slicer.mrmlScene.Clear()
     made.worker.requests[0].answer(A)
@@ -458,7 +442,7 @@ def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: Lo
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
-def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) -> None:
+def test_a_saved_scene_brings_everything_back(made, tmp_path):
     first = made.logic.newSegment("First")
     made.click()
     made.answer(A)
@@ -482,9 +466,7 @@ def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("what", ["volume", "segmentation", "parameters", "points"])
-def test_deleting_a_node_while_computing_leaves_nothing_dangling(
-    made: LogicScene, what: str
-) -> None:
+def test_deleting_a_node_while_computing_leaves_nothing_dangling(made, what):
     made.click()
     nodes = {
         "volume": made.volumeNode,
@@ -507,9 +489,7 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(
 
 
 @pytest.mark.parametrize("shape", [SHAPE, (10, 12, 14)])
-def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(
-    made: LogicScene, shape: tuple[int, int, int]
-) -> None:
+def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made, shape):
     made.click()
     slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(shape, np.int16))
     made.worker.requests[0].answer(A)
@@ -527,9 +507,7 @@ def otherVoxels(node: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [otherSpacing, otherVoxels])
-def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(
-    made: LogicScene, change: Callable[[Any], None]
-) -> None:
+def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(made, change):
     made.click()
     change(made.volumeNode)
     made.answer(A)
@@ -540,7 +518,7 @@ def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(
     assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
 
 
-def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
+def test_steps_on_another_grid_cannot_be_undone(made):
     made.click()
     made.answer(A)
     other = slicer.util.addVolumeFromArray(np.zeros((4, 5, 6), np.int16))
@@ -551,7 +529,7 @@ def test_steps_on_another_grid_cannot_be_undone(made: LogicScene) -> None:
     assert made.mask(made.logic.segmentID).all()
 
 
-def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> None:
+def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     from harness.program.scene_state import countPythonObservers
 
     scene = slicer.mrmlScene
@@ -569,7 +547,7 @@ def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> No
     del parameterNode
 
 
-def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) -> None:
+def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made):
     sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode")
     sequence.SetIndexName("time")
     for time, level in enumerate((100, 200)):
@@ -602,13 +580,13 @@ def node(slicerApp: Any) -> Any:
     return slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode")
 
 
-def test_a_label_map_or_model_cannot_be_the_segmentation(node: Any) -> None:
+def test_a_label_map_or_model_cannot_be_the_segmentation(node):
     model = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLModelNode")
     with pytest.raises(Exception, match=r"egmentation|type"):
         SegmentParameters(node).segmentation = model
 
 
-def test_damaged_settings_of_a_scene_become_the_usual_ones(slicerApp: Any) -> None:
+def test_damaged_settings_of_a_scene_become_the_usual_ones(slicerApp):
     made = LogicScene()
     node = made.logic.parameters.parameterNode
     names = [name for name in node.GetParameterNames() if node.GetParameter(name)]

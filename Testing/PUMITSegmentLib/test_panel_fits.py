@@ -1,14 +1,11 @@
 """The panel at 380 by 800, as in Slicer's side bar, in the states that a day brings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daily_panel import Daily
-from panel_scene import Panel
 from pumit.errors import PumitError
 
 
@@ -21,7 +18,7 @@ def check(frame: Any, file: Path) -> None:
     assert frame.minimumSizeHint.width() <= frame.width
 
 
-def test_a_fresh_panel_fits(panel: Panel, screenshots: Path) -> None:
+def test_a_fresh_panel_fits(panel, screenshots):
     check(panel.frame, screenshots / "fits_fresh.png")
 
 
@@ -58,13 +55,13 @@ STATES: dict[str, Callable[[Daily], object]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_panel_in_use_fits(daily: Daily, screenshots: Path, state: str) -> None:
+def test_a_panel_in_use_fits(daily, screenshots, state):
     STATES[state](daily)
     daily.process()
     check(daily.frame, screenshots / f"fits_{state}.png")
 
 
-def test_the_segment_that_is_worked_on_is_seen_in_the_table(daily: Daily) -> None:
+def test_the_segment_that_is_worked_on_is_seen_in_the_table(daily):
     severalSegments(daily)
     table = daily.ui.segmentsTable
 
@@ -80,7 +77,7 @@ def test_the_segment_that_is_worked_on_is_seen_in_the_table(daily: Daily) -> Non
     assert isSeen(daily.liver)
 
 
-def test_every_section_fits_when_it_is_opened(daily: Daily, screenshots: Path) -> None:
+def test_every_section_fits_when_it_is_opened(daily, screenshots):
     import ctk
 
     sections = daily.frame.findChildren(ctk.ctkCollapsibleButton)

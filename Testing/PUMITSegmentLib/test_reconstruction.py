@@ -1,7 +1,5 @@
 """A reconstruction stands next to its scan, with the difference and a plot of token use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ def shown(w: Any) -> Any:
     return volume, answer, showReconstruction(answer, volume, "tokens")
 
 
-def test_volumes_lie_on_the_scan_with_its_window(shown) -> None:
+def test_volumes_lie_on_the_scan_with_its_window(shown):
     volume, answer, nodes = shown
     for node, array in ((nodes.image, answer.image), (nodes.difference, answer.difference)):
         np.testing.assert_array_equal(slicer.util.arrayFromVolume(node), array)
@@ -43,7 +41,7 @@ def test_volumes_lie_on_the_scan_with_its_window(shown) -> None:
     assert not display.GetAutoWindowLevel()
 
 
-def test_the_difference_diverges_from_a_neutral_middle(shown) -> None:
+def test_the_difference_diverges_from_a_neutral_middle(shown):
     _, answer, nodes = shown
     display = nodes.difference.GetDisplayNode()
     assert display.GetLevel() == 0
@@ -56,7 +54,7 @@ def test_the_difference_diverges_from_a_neutral_middle(shown) -> None:
     assert np.ptp(middle) < 0.02
 
 
-def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
+def test_the_plot_shows_every_token_the_most_used_first(shown):
     _, _, nodes = shown
     table = nodes.table.GetTable()
     columns = {table.GetColumnName(i) for i in range(table.GetNumberOfColumns())}
@@ -72,7 +70,7 @@ def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
     assert nodes.series.GetTableNode() is nodes.table
 
 
-def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
+def test_the_plot_shows_the_usual_use_where_it_is_known(shown):
     volume, _, before = shown
     assert before.usual is None
     answer = answerFor(slicer.util.arrayFromVolume(volume), isUsualKnown=True)
@@ -97,7 +95,7 @@ def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLPlotSeriesNode") == 2
 
 
-def test_doing_it_again_replaces_what_was_there_and_misses_nothing_deleted(shown) -> None:
+def test_doing_it_again_replaces_what_was_there_and_misses_nothing_deleted(shown):
     volume, answer, first = shown
     classes = ("ScalarVolume", "Table", "PlotSeries", "PlotChart", "ColorTable")
 
@@ -115,7 +113,7 @@ def test_doing_it_again_replaces_what_was_there_and_misses_nothing_deleted(shown
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLPlotChartNode") == 0
 
 
-def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -> None:
+def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView):
     volume, _, nodes = shown
     for name in ("Red", "Green", "Yellow"):
         sliceView(name).show(volume)

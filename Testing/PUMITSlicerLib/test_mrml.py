@@ -1,7 +1,5 @@
 """Volumes and points of the scene arrive in `pumit` where they lie in the world."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import replace
 
@@ -64,7 +62,7 @@ def addTransform(matrix=None):
 
 @pytest.mark.parametrize("isLeftHanded", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_voxels_lie_where_slicer_has_them(scene, seed, isLeftHanded) -> None:
+def test_voxels_lie_where_slicer_has_them(scene, seed, isLeftHanded):
     node = addVolume(seed=seed, isLeftHanded=isLeftHanded)
     volume = readVolume(node)
     np.testing.assert_array_equal(volume.array, slicer.util.arrayFromVolume(node))
@@ -81,14 +79,14 @@ def test_voxels_lie_where_slicer_has_them(scene, seed, isLeftHanded) -> None:
     "dtype",
     ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float32", "float64"],
 )
-def test_voxels_of_every_type_are_a_view(scene, dtype) -> None:
+def test_voxels_of_every_type_are_a_view(scene, dtype):
     node = addVolume(np.arange(60).reshape(3, 4, 5).astype(dtype))
     volume = readVolume(node)
     assert volume.array.dtype == dtype
     assert np.shares_memory(volume.array, slicer.util.arrayFromVolume(node))
 
 
-def test_voxels_outlive_their_node(scene) -> None:
+def test_voxels_outlive_their_node(scene):
     expected = np.random.default_rng(0).integers(0, 1000, (30, 40, 50)).astype(np.int16)
     node = addVolume(expected)
     volume = readVolume(node)
@@ -99,7 +97,7 @@ def test_voxels_outlive_their_node(scene) -> None:
     np.testing.assert_array_equal(volume.array, expected)
 
 
-def test_single_slice_is_planar(scene) -> None:
+def test_single_slice_is_planar(scene):
     volume = readVolume(addVolume(np.zeros((1, 5, 6), np.int16) + 3, seed=4))
     assert volume.is_planar
     assert volume.spacing_mm[0] == PLANAR_SLICE_SPACING_MM
@@ -107,14 +105,14 @@ def test_single_slice_is_planar(scene) -> None:
 
 
 @pytest.mark.parametrize("components", [2, 3, 4])
-def test_components_become_channels(scene, components) -> None:
+def test_components_become_channels(scene, components):
     array = np.random.default_rng(0).integers(0, 255, (3, 4, 5, components)).astype(np.uint8)
     volume = readVolume(addVolume(array, kind="Vector"))
     assert volume.channels == components
     np.testing.assert_array_equal(volume.array, np.moveaxis(array, -1, 0))
 
 
-def test_what_cannot_be_read_is_said_in_a_sentence(scene) -> None:
+def test_what_cannot_be_read_is_said_in_a_sentence(scene):
     with pytest.raises(VolumeError, match="no volume"):
         readVolume(None)
     with pytest.raises(VolumeError, match="no voxels"):
@@ -133,7 +131,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(scene) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_voxels_that_are_no_numbers_get_the_smallest_value(scene, bad) -> None:
+def test_voxels_that_are_no_numbers_get_the_smallest_value(scene, bad):
     array = np.random.default_rng(0).normal(100, 20, (3, 4, 5)).astype(np.float32)
     expected = array.copy()
     array[0] = bad
@@ -142,7 +140,7 @@ def test_voxels_that_are_no_numbers_get_the_smallest_value(scene, bad) -> None:
     np.testing.assert_array_equal(readVolume(node).array, expected)
 
 
-def test_large_finite_values_are_kept(scene) -> None:
+def test_large_finite_values_are_kept(scene):
     array = np.full((3, 4, 5), 3e38, np.float32)  # whose sum is not finite
     np.testing.assert_array_equal(readVolume(addVolume(array)).array, array)
 
@@ -151,7 +149,7 @@ AFFINE = [[0.8, 0.3, 0, 5], [-0.2, 1.1, 0.1, -7], [0, 0.2, 0.9, 3], [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["none", "linear", "bent", "chain"])
-def test_points_go_through_every_parent_transform(scene, kind) -> None:
+def test_points_go_through_every_parent_transform(scene, kind):
     node = addVolume(seed=2)
     parent = None
     if kind != "none":
@@ -174,7 +172,7 @@ def test_points_go_through_every_parent_transform(scene, kind) -> None:
     assert frame.lpsToWorld([]).shape == (0, 3)
 
 
-def test_frame_follows_a_volume_that_is_moved(scene) -> None:
+def test_frame_follows_a_volume_that_is_moved(scene):
     node = addVolume()
     frame = VolumeFrame(node)
     before = frame.worldToLps([[1.0, 2.0, 3.0]])
@@ -184,7 +182,7 @@ def test_frame_follows_a_volume_that_is_moved(scene) -> None:
     np.testing.assert_allclose(frame.worldToLps([[11.0, 2.0, 3.0]]), before)
 
 
-def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene) -> None:
+def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene):
     node = addVolume()
     keys = [volumeKey(node)]
     node.SetName("Other name")
@@ -205,7 +203,7 @@ def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene) -> No
     assert volumeKey(scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")) not in keys
 
 
-def test_frames_of_a_sequence_are_different_volumes(scene) -> None:
+def test_frames_of_a_sequence_are_different_volumes(scene):
     sequence = scene.AddNewNodeByClass("vtkMRMLSequenceNode", "Sequence")
     for frame in range(3):
         node = addVolume(np.full((4, 5, 6), frame, np.int16), seed=1)
@@ -226,7 +224,7 @@ def test_frames_of_a_sequence_are_different_volumes(scene) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_volume_returns_from_the_scene_as_it_went_in(scene, channels) -> None:
+def test_volume_returns_from_the_scene_as_it_went_in(scene, channels):
     neighbour = addVolume()
     neighbour.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
@@ -248,13 +246,13 @@ def test_volume_returns_from_the_scene_as_it_went_in(scene, channels) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.float16, np.int64])
-def test_types_that_slicer_has_not_are_converted(scene, dtype) -> None:
+def test_types_that_slicer_has_not_are_converted(scene, dtype):
     array = (np.arange(60).reshape(3, 4, 5) % 2).astype(dtype)
     node = addVolumeNode("Mask", Volume(array))
     np.testing.assert_array_equal(readVolume(node).array, array)
 
 
-def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene) -> None:
+def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene):
     source = addVolume(np.ones((1, 5, 6), np.int16), seed=3)
     flat = readVolume(source)
     node = addVolumeNode("Flat", flat)
@@ -265,7 +263,7 @@ def test_planar_volume_is_as_thin_in_the_scene_as_it_was(scene) -> None:
     np.testing.assert_allclose(readVolume(node).direction, flat.direction, atol=1e-9)
 
 
-def test_mask_becomes_an_image_and_comes_back(scene) -> None:
+def test_mask_becomes_an_image_and_comes_back(scene):
     mask = np.random.default_rng(0).random((3, 4, 5)) < 0.5
     image = orientedImage(mask, np.eye(4), start=(2, 7, 11))
     assert image.GetExtent() == (11, 15, 7, 10, 2, 4)
@@ -280,7 +278,7 @@ def test_mask_becomes_an_image_and_comes_back(scene) -> None:
 
 
 @pytest.mark.parametrize("isBent", [False, True])
-def test_places_in_the_world_are_found_among_the_voxels_of_a_moved_scan(scene, isBent) -> None:
+def test_places_in_the_world_are_found_among_the_voxels_of_a_moved_scan(scene, isBent):
     node = addVolume(seed=2)
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = turned(5), (3.0, 4.0, 5.0)

@@ -1,7 +1,5 @@
 """Both modules on a lab's generated scans, with clicks and trainings that a test plays."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

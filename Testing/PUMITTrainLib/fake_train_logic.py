@@ -1,7 +1,5 @@
 """A logic that says what a test tells it, and remembers what the panel asks of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

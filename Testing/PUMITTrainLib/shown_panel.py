@@ -1,7 +1,5 @@
 """The panel of PUMITTrain on the screen, and a user's hands on it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import slicer

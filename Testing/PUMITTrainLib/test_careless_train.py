@@ -1,7 +1,5 @@
 """Careless use of the training panel: shared folders, damaged files, clocks that are set."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import logging
@@ -36,7 +34,7 @@ def runOf(folder: Path, state: str = "training", **more: Any) -> Path:
 # --- two Slicers ----------------------------------------------------------------------------------
 
 
-def test_two_slicers_that_press_start_at_once_have_two_runs(train: Any, second: Any) -> None:
+def test_two_slicers_that_press_start_at_once_have_two_runs(train, second):
     first = train.startRun()
     second.logic.runs.start(evenIfBusy=True)
     second.settle()
@@ -48,7 +46,7 @@ def test_two_slicers_that_press_start_at_once_have_two_runs(train: Any, second: 
     assert {view.folder for view in train.logic.runs.all} == {first, other}
 
 
-def test_a_run_that_another_slicer_resumed_is_not_resumed_again(train: Any, second: Any) -> None:
+def test_a_run_that_another_slicer_resumed_is_not_resumed_again(train, second):
     folder = runOf(train.root / "mine", "stopped")
     for each in (train, second):
         each.poll()
@@ -62,7 +60,7 @@ def test_a_run_that_another_slicer_resumed_is_not_resumed_again(train: Any, seco
     assert second.status == "mine is being trained already; another Slicer may have started it."
 
 
-def test_what_another_slicer_deleted_is_not_resumed(train: Any, second: Any) -> None:
+def test_what_another_slicer_deleted_is_not_resumed(train, second):
     folder = runOf(train.root / "mine", "stopped")
     for each in (train, second):
         each.poll()
@@ -86,9 +84,7 @@ def full(*_given: Any, **_named: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/of/somebody")
 
 
-def test_a_full_disk_before_the_start_is_one_plain_line(
-    train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_before_the_start_is_one_plain_line(train, monkeypatch):
     train.addCases()
     train.logic.runs.start()
     train.settle()
@@ -101,9 +97,7 @@ def test_a_full_disk_before_the_start_is_one_plain_line(
     assert "/data" not in train.status
 
 
-def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(
-    train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(train, monkeypatch):
     from PUMITTrainLib.runs import runs
 
     folder = runOf(train.root / "mine", "stopped")
@@ -125,7 +119,7 @@ def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"state": 5}'])
-def test_a_run_whose_status_is_damaged_is_listed_and_resumed(train: Any, content: bytes) -> None:
+def test_a_run_whose_status_is_damaged_is_listed_and_resumed(train, content):
     folder = runOf(train.root / "mine", "stopped")
     (folder / LOG).write_text("{}\n", encoding="utf-8")
     (folder / STATUS).write_bytes(content)
@@ -158,7 +152,7 @@ def test_a_run_whose_status_is_damaged_is_listed_and_resumed(train: Any, content
         ("runFolder", "\n"),
     ],
 )
-def test_a_scene_with_damaged_settings_opens(train: Any, name: str, value: str) -> None:
+def test_a_scene_with_damaged_settings_opens(train, name, value):
     train.addCases()
     node = train.logic.parameters.parameterNode
     train.logic.parameters = None
@@ -176,7 +170,7 @@ def test_a_scene_with_damaged_settings_opens(train: Any, name: str, value: str) 
         getattr(train.logic.parameters, each)
 
 
-def test_a_draft_whose_mark_is_damaged_stays_and_stops_nothing(train: Any) -> None:
+def test_a_draft_whose_mark_is_damaged_stays_and_stops_nothing(train):
     folder = train.root / "2026-01-01_000000_mine"
     folder.mkdir(parents=True)
     (folder / MARK).write_bytes(b"\xff\xfe\x00")
@@ -200,7 +194,7 @@ def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     slicer.util.getModuleWidget("PUMITTrain").exit()
 
 
-def test_without_the_other_module_slicer_can_name_it(loadModule: Any, monkeypatch: Any) -> None:
+def test_without_the_other_module_slicer_can_name_it(loadModule, monkeypatch):
     monkeypatch.setitem(sys.modules, "PUMITSlicerLib.module_base", None)
     loaded = loadModule(MODULES / "PUMITTrain" / "PUMITTrain.py")
     assert "PUMITSegment" in loaded.dependencies
@@ -208,15 +202,13 @@ def test_without_the_other_module_slicer_can_name_it(loadModule: Any, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("module")
-def test_the_self_test_passes(tmp_path: Path) -> None:
+def test_the_self_test_passes(tmp_path):
     pytest.importorskip("torch")
     slicer.modules.PUMITTrainInstance.runTest(msec=0)
 
 
 @pytest.mark.usefixtures("module")
-def test_the_self_test_says_what_it_skips_where_nothing_is_installed(
-    caplog: Any,
-) -> None:
+def test_the_self_test_says_what_it_skips_where_nothing_is_installed(caplog):
     logic = slicer.util.getModuleWidget("PUMITTrain").logic
     object.__setattr__(logic._parts, "whyNotInstalled", lambda: "PyTorch is missing.")
     with caplog.at_level(logging.INFO):

@@ -1,7 +1,5 @@
 """A training of its own process, on generated scans of the scene: killed, taken up, stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -78,7 +76,7 @@ def start(real: Any, **schedule: Any) -> None:
 
 
 @pytest.mark.slow
-def test_run_outlives_scene_and_module_is_taken_up_after_a_kill_and_finished(real: Any) -> None:
+def test_run_outlives_scene_and_module_is_taken_up_after_a_kill_and_finished(real):
     start(real, validate_every=2)
     runs = real.logic.runs
     real.waitFor(lambda: len(runs.curves.loss) > 2)

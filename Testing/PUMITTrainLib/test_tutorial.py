@@ -5,8 +5,6 @@ nothing is done: it takes as long as a user takes, and `test_real_run.py` trains
 scans are generated: the example that the panel itself offers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -144,13 +142,8 @@ def segmentByItself(model: str, views: Sequence[Any]) -> Any:
 
 @pytest.mark.slow
 def test_tutorial_on_a_real_training(
-    loadModule: Any,
-    sliceView: Any,
-    threeDView: Any,
-    pictures: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    loadModule, sliceView, threeDView, pictures, tmp_path, monkeypatch
+):
     pytest.importorskip("torch")
     from harness.views.plot_view import PlotView
 

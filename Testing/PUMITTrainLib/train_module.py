@@ -1,7 +1,5 @@
 """The unmodified module with its panel, whose programs and processes a test plays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The training logic on a scene, with programs and processes that a test plays."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Fixtures of the tests of exports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which files a volume came from, and which slice is which of them."""
 
-from __future__ import annotations
-
 import zipfile
 from dataclasses import replace
 from pathlib import Path

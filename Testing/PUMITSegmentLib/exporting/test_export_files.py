@@ -1,7 +1,5 @@
 """Files for Slicer and for other programs, and the names of all files that are exported."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -424,7 +422,7 @@ def saved(slicerApp: Any, tmp_path: Path) -> tuple[Path, Any, Any]:
     return path, scan, segments
 
 
-def test_bundle_holds_what_slicer_shows(saved: tuple[Path, Any, Any]) -> None:
+def test_bundle_holds_what_slicer_shows(saved):
     path, scan, segments = saved
     nodes = {node.kind: node for node in bundle_nodes(path)}
     assert nodes["volume"].name == "My scan #1"
@@ -443,9 +441,7 @@ def test_bundle_holds_what_slicer_shows(saved: tuple[Path, Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("isCropped", [False, True])
-def test_segmentation_that_slicer_saves_is_read_where_it_was(
-    saved: tuple[Path, Any, Any], tmp_path: Path, isCropped: bool
-) -> None:
+def test_segmentation_that_slicer_saves_is_read_where_it_was(saved, tmp_path, isCropped):
     _, scan, segments = saved
     storage = segments.GetStorageNode()
     storage.SetCropToMinimumExtent(isCropped)

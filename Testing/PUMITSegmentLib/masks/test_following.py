@@ -1,7 +1,5 @@
 """Where a structure is clicked again in the next frame, and whether what that finds is believed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_the_click_lies_inside_also_of_pieces_and_thin_rings(scene: Any, mask: np.ndarray) -> None:
+def test_the_click_lies_inside_also_of_pieces_and_thin_rings(scene, mask):
     node = slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16))
     node.SetSpacing(0.8, 0.7, 3.0)
     node.SetOrigin(10.0, -20.0, 30.0)
@@ -44,7 +42,7 @@ def test_the_click_lies_inside_also_of_pieces_and_thin_rings(scene: Any, mask: n
     assert click.is_positive
 
 
-def test_the_click_in_one_slice_is_in_its_middle(scene: Any) -> None:
+def test_the_click_in_one_slice_is_in_its_middle(scene):
     node = slicer.util.addVolumeFromArray(np.zeros((1, 40, 40), np.int16))
     click = clickInside(MASKS["one"][2:3], VolumeFrame(node), (1.0, 1.0, 1.0))
     assert click.point_lps == pytest.approx((-20.0, -20.0, 0.0))
@@ -55,7 +53,7 @@ def test_the_click_in_one_slice_is_in_its_middle(scene: Any) -> None:
     [(ball((20, 20), 8), True), (ball((20, 20), 3), False), (np.zeros(SHAPE, bool), False)],
     ids=["contracted", "a part", "nothing"],
 )
-def test_what_overlaps_as_frames_do_is_believed(found: np.ndarray, isBelieved: bool) -> None:
+def test_what_overlaps_as_frames_do_is_believed(found, isBelieved):
     prompts, requests = [MaskPrompt(MASKS["one"])], []
 
     def predict(clicks: Any) -> PromptAnswer:
@@ -74,7 +72,7 @@ def shown(mask: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("slices", [slice(None), slice(2, 3)], ids=["scan", "one slice"])
-def test_what_no_click_finds_is_moved_as_the_tissue(slices: slice) -> None:
+def test_what_no_click_finds_is_moved_as_the_tissue(slices):
     before, now = (ball((20, column), 8)[slices] for column in (18, 21))
     frames = shown(before), shown(now)
     (prior,) = moved([MaskPrompt(before)], *frames, (4.0, 1.0, 1.0))
@@ -83,7 +81,7 @@ def test_what_no_click_finds_is_moved_as_the_tissue(slices: slice) -> None:
     assert dice(prior.mask, now) > 0.95
 
 
-def test_frames_that_are_not_alike_move_nothing() -> None:
+def test_frames_that_are_not_alike_move_nothing():
     first, second = np.random.default_rng(0).normal(100, 20, (2, *SHAPE))
     prompts = [MaskPrompt(MASKS["one"])]
     assert moved(prompts, first, second, (1.0, 1.0, 1.0)) == prompts

@@ -1,7 +1,5 @@
 """Undo and redo against a plain list of everything that ever was."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from draws import draws
@@ -104,7 +102,7 @@ TestHistory.settings = settings(max_examples=draws(20), stateful_step_count=30, 
 
 
 @given(count=st.integers(1, 30), levels=st.integers(1, 12), undone=st.integers(0, 12))
-def test_memory_is_bounded_and_the_latest_levels_stay(count: int, levels: int, undone: int) -> None:
+def test_memory_is_bounded_and_the_latest_levels_stay(count, levels, undone):
     size = max(state(i).byteCount for i in range(1, 31))
     history = History(maxBytes=size * levels)
     for number in range(1, count + 1):
@@ -120,7 +118,7 @@ def test_memory_is_bounded_and_the_latest_levels_stay(count: int, levels: int, u
 
 
 @given(mask=arrays(bool, array_shapes(min_dims=3, max_dims=3, max_side=9)))
-def test_masks_come_back_as_they_were(mask: np.ndarray) -> None:
+def test_masks_come_back_as_they_were(mask):
     packed = PackedMask.of(mask)
     np.testing.assert_array_equal(packed.mask(), mask)
     assert packed == PackedMask.of(mask.copy())
@@ -128,7 +126,7 @@ def test_masks_come_back_as_they_were(mask: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("side", [96])
-def test_a_packed_mask_is_small(side: int) -> None:
+def test_a_packed_mask_is_small(side):
     mask = np.zeros((side, side, side), dtype=bool)
     mask[20:60, 20:60, 20:60] = True
     assert PackedMask.of(mask).byteCount < mask.nbytes / 500

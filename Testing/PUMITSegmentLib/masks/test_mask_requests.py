@@ -1,7 +1,5 @@
 """Requests for masks: the newest first, displaced ones afterwards, late ones never."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -57,7 +55,7 @@ def made() -> MadeRequests:
     return MadeRequests()
 
 
-def test_an_overtaken_answer_is_never_written(made: MadeRequests) -> None:
+def test_an_overtaken_answer_is_never_written(made):
     made.requests.request("liver")
     made.requests.request("liver")
     assert made.status.isWorking
@@ -68,7 +66,7 @@ def test_an_overtaken_answer_is_never_written(made: MadeRequests) -> None:
     assert made.requests.running is None
 
 
-def test_a_segment_that_was_displaced_is_computed_afterwards(made: MadeRequests) -> None:
+def test_a_segment_that_was_displaced_is_computed_afterwards(made):
     made.requests.request("liver")
     made.requests.request("spleen")
     made.worker.requests[-1].answer()
@@ -78,7 +76,7 @@ def test_a_segment_that_was_displaced_is_computed_afterwards(made: MadeRequests)
     assert len(made.worker.requests) == 3
 
 
-def test_a_displaced_segment_that_was_removed_is_not_computed(made: MadeRequests) -> None:
+def test_a_displaced_segment_that_was_removed_is_not_computed(made):
     made.requests.request("liver")
     made.requests.request("spleen")
     del made.queries["liver"]
@@ -86,7 +84,7 @@ def test_a_displaced_segment_that_was_removed_is_not_computed(made: MadeRequests
     assert made.worker.segmentIDs == ["liver", "spleen"]
 
 
-def test_nothing_is_written_after_cancelling(made: MadeRequests) -> None:
+def test_nothing_is_written_after_cancelling(made):
     made.requests.request("liver")
     made.requests.request("spleen")
     made.requests.cancel()
@@ -96,7 +94,7 @@ def test_nothing_is_written_after_cancelling(made: MadeRequests) -> None:
     assert made.worker.segmentIDs == ["liver"]
 
 
-def test_an_error_is_one_sentence_and_others_go_on(made: MadeRequests) -> None:
+def test_an_error_is_one_sentence_and_others_go_on(made):
     seen = []
     made.status.listeners.append(seen.append)
     made.requests.request("liver")
@@ -107,7 +105,7 @@ def test_an_error_is_one_sentence_and_others_go_on(made: MadeRequests) -> None:
     assert made.requests.running == "liver"
 
 
-def test_forgetting_the_running_segment_lets_the_next_one_run(made: MadeRequests) -> None:
+def test_forgetting_the_running_segment_lets_the_next_one_run(made):
     made.requests.request("liver")
     made.requests.request("spleen")
     spleen = made.worker.requests[1]
@@ -118,7 +116,7 @@ def test_forgetting_the_running_segment_lets_the_next_one_run(made: MadeRequests
     assert made.worker.segmentIDs == ["liver", "spleen", "liver"]
 
 
-def test_a_scan_is_opened_before_the_first_prompt_and_not_again(made: MadeRequests) -> None:
+def test_a_scan_is_opened_before_the_first_prompt_and_not_again(made):
     read = []
     made.queries["liver"] = replace(
         made.queries["liver"], readVolume=lambda: read.append(1) or "CT"
@@ -134,7 +132,7 @@ def test_a_scan_is_opened_before_the_first_prompt_and_not_again(made: MadeReques
     assert read == [1]
 
 
-def test_nothing_is_opened_while_a_mask_is_computed(made: MadeRequests) -> None:
+def test_nothing_is_opened_while_a_mask_is_computed(made):
     made.requests.request("liver")
     made.requests.openScan("spleen")
     made.worker.requests[-1].answer()
@@ -142,9 +140,7 @@ def test_nothing_is_opened_while_a_mask_is_computed(made: MadeRequests) -> None:
     assert made.written == ["liver"]
 
 
-def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
-    made: MadeRequests,
-) -> None:
+def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(made):
     seen = []
     made.status.listeners.append(seen.append)
 
@@ -164,7 +160,7 @@ def test_a_scan_that_cannot_be_opened_is_told_by_the_first_prompt_alone(
 
 
 @pytest.mark.parametrize("isScan", [True, False])
-def test_what_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests, isScan: bool) -> None:
+def test_what_memory_does_not_hold_leaves_nothing_waiting(made, isScan):
     def fail() -> None:
         raise MemoryError
 
@@ -180,7 +176,7 @@ def test_what_memory_does_not_hold_leaves_nothing_waiting(made: MadeRequests, is
     assert made.written == ["spleen"]
 
 
-def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(made: MadeRequests) -> None:
+def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(made):
     seen: list[Any] = []
     made.status.listeners.append(seen.append)
     made.requests.request("liver")
@@ -194,7 +190,7 @@ def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(made: Ma
     assert made.written == ["liver"]
 
 
-def test_places_that_a_click_overtakes_are_not_requested_again(made: MadeRequests) -> None:
+def test_places_that_a_click_overtakes_are_not_requested_again(made):
     places: list[Any] = []
     made.requests.findPlaces("liver", places.append)
     made.requests.request("spleen")
@@ -204,7 +200,7 @@ def test_places_that_a_click_overtakes_are_not_requested_again(made: MadeRequest
     assert made.requests.running is None
 
 
-def test_progress_of_an_overtaken_request_is_not_shown(made: MadeRequests) -> None:
+def test_progress_of_an_overtaken_request_is_not_shown(made):
     made.requests.request("liver")
     made.requests.request("spleen")
     liver, spleen = made.worker.requests

@@ -1,9 +1,5 @@
 """Another answer to a first prompt: by button and key, undone, saved, and corrected by a click."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import slicer
@@ -41,7 +37,7 @@ def another(daily: Daily, number: int) -> None:
     daily.answer(ANSWERS[number - 1], choice=(number, 3))
 
 
-def test_the_button_goes_round_the_answers(clicked: Daily, screenshots: Path) -> None:
+def test_the_button_goes_round_the_answers(clicked, screenshots):
     from harness.views.picture import compose
 
     segmentID = clicked.logic.segmentID
@@ -59,7 +55,7 @@ def test_the_button_goes_round_the_answers(clicked: Daily, screenshots: Path) ->
     compose(clicked.frame, [clicked.view], screenshots / "another_answer.png")
 
 
-def test_a_choice_is_a_step(clicked: Daily) -> None:
+def test_a_choice_is_a_step(clicked):
     segmentID = clicked.logic.segmentID
     another(clicked, 2)
     another(clicked, 3)
@@ -76,7 +72,7 @@ def test_a_choice_is_a_step(clicked: Daily) -> None:
     assert clicked.worker.answered[-1][1:] == [AnswerPrompt(3)]
 
 
-def test_the_next_click_follows_the_choice_and_has_no_other_answer(clicked: Daily) -> None:
+def test_the_next_click_follows_the_choice_and_has_no_other_answer(clicked):
     another(clicked, 2)
     clicked.view.clickAt((12, 12, 8), control=True)
     assert asked(clicked) == [PointPrompt, AnswerPrompt, PointPrompt]
@@ -87,7 +83,7 @@ def test_the_next_click_follows_the_choice_and_has_no_other_answer(clicked: Dail
     assert clicked.ui.anotherAnswerButton.enabled
 
 
-def test_a_deleted_click_takes_its_choice_with_it(clicked: Daily) -> None:
+def test_a_deleted_click_takes_its_choice_with_it(clicked):
     another(clicked, 2)
     clicked.view.clickAt((12, 12, 8))
     clicked.answer(LARGE)
@@ -100,7 +96,7 @@ def test_a_deleted_click_takes_its_choice_with_it(clicked: Daily) -> None:
     assert asked(clicked) == [PointPrompt]
 
 
-def test_a_box_and_a_scribble_have_other_answers(daily: Daily) -> None:
+def test_a_box_and_a_scribble_have_other_answers(daily):
     for button, kind in (("box2dButton", BoxPrompt), ("scribbleButton", ScribblePrompt)):
         daily.logic.newSegment("Kidney")
         daily.press(getattr(daily.ui, button))
@@ -111,14 +107,14 @@ def test_a_box_and_a_scribble_have_other_answers(daily: Daily) -> None:
         daily.answer(LARGE, choice=(2, 2))
 
 
-def test_there_is_none_on_a_server_that_knows_none(daily: Daily) -> None:
+def test_there_is_none_on_a_server_that_knows_none(daily):
     assert not daily.ui.anotherAnswerButton.enabled
     assert "no other answer" in tool_of(daily)
     daily.logic.showAnotherAnswer()
     assert "no other answer" in daily.status
 
 
-def test_an_edit_by_hand_ends_the_choice(clicked: Daily) -> None:
+def test_an_edit_by_hand_ends_the_choice(clicked):
     segmentID = clicked.logic.segmentID
     another(clicked, 2)
     clicked.editByHand(segmentID, ANSWERS[2])
@@ -129,7 +125,7 @@ def test_an_edit_by_hand_ends_the_choice(clicked: Daily) -> None:
     assert not clicked.ui.anotherAnswerButton.enabled
 
 
-def test_a_saved_scene_keeps_the_choice(made: LogicScene, tmp_path: Path) -> None:
+def test_a_saved_scene_keeps_the_choice(made, tmp_path):
     made.click()
     made.answer(SMALL, choice=(1, 3))
     made.logic.showAnotherAnswer()
@@ -148,7 +144,7 @@ def test_a_saved_scene_keeps_the_choice(made: LogicScene, tmp_path: Path) -> Non
     assert made.worker.requests[-1].prompts[1:] == [AnswerPrompt(3)]
 
 
-def test_what_was_edited_by_hand_in_a_scene_is_no_choice(made: LogicScene) -> None:
+def test_what_was_edited_by_hand_in_a_scene_is_no_choice(made):
     made.click()
     made.answer(SMALL, choice=(2, 3))
     (node,) = promptNodesOf(made.logic.segmentationNode)

@@ -1,7 +1,5 @@
 """Tools that are pressed place what they show, and one that places nothing is not pressed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,7 @@ armed = opened(Armed)
 # --- after Check here -----------------------------------------------------------------------------
 
 
-def test_point_stays_pressed_after_check_here_places_and_can_be_ended(armed: Armed) -> None:
+def test_point_stays_pressed_after_check_here_places_and_can_be_ended(armed):
     armed.checkHere()
     assert armed.isSlicerPlacing
     assert armed.pressed == ["POINT"]
@@ -64,7 +62,7 @@ def test_point_stays_pressed_after_check_here_places_and_can_be_ended(armed: Arm
     assert armed.pressed == []
 
 
-def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) -> None:
+def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed):
     armed.press(armed.ui.box3dButton)
     armed.checkHere()
     assert armed.pressed == ["BOX_3D"]
@@ -74,7 +72,7 @@ def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) ->
     assert len(armed.worker.requests[-1].prompts) == 2
 
 
-def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) -> None:
+def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed):
     first = armed.logic.segmentID
     armed.press(armed.ui.newSegmentButton)
     armed.logic.removeSegment(first)
@@ -87,7 +85,7 @@ def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) ->
 
 
 @pytest.mark.parametrize("kind", ["SCRIBBLE", "LASSO", "BOX_2D", "BOX_3D"])
-def test_undo_cancels_what_was_begun_and_no_step(armed: Armed, kind: str) -> None:
+def test_undo_cancels_what_was_begun_and_no_step(armed, kind):
     segmentID, requests = armed.logic.segmentID, len(armed.worker.requests)
     armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
     armed.view.clickAt((14, 12, 10))
@@ -104,7 +102,7 @@ def test_undo_cancels_what_was_begun_and_no_step(armed: Armed, kind: str) -> Non
 # --- placing that ends or begins elsewhere --------------------------------------------------------
 
 
-def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed) -> None:
+def test_slicers_mouse_toolbar_ends_a_tool(armed):
     for kind in ("POINT", "BOX_2D", "LASSO"):
         armed.logic.stopPlacing()
         armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
@@ -114,7 +112,7 @@ def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed) -> None:
         assert "then click in a slice view" in armed.ui.statusLabel.text
 
 
-def test_a_right_click_a_deleted_node_and_another_markup_end_point(armed: Armed) -> None:
+def test_a_right_click_a_deleted_node_and_another_markup_end_point(armed):
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     for end in (
         lambda: armed.view.click(250, 250, "Right"),
@@ -131,7 +129,7 @@ def test_a_right_click_a_deleted_node_and_another_markup_end_point(armed: Armed)
     assert armed.pressed == []
 
 
-def test_placing_that_slicer_begins_in_our_list_is_shown(armed: Armed) -> None:
+def test_placing_that_slicer_begins_in_our_list_is_shown(armed):
     armed.press(armed.ui.negativeButton)
     armed.view.clickAt((14, 12, 10))
     armed.logic.stopPlacing()
@@ -158,9 +156,7 @@ def reopen(armed: Armed, path: Path) -> None:
     armed.view.show(armed.volumeNode)
 
 
-def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
-    armed: Armed, tmp_path: Path
-) -> None:
+def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(armed, tmp_path):
     reopen(armed, tmp_path / "scene.mrb")
     assert not armed.isSlicerPlacing
     assert armed.pressed == []
@@ -171,7 +167,7 @@ def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
     assert np.array_equal(armed.mask(armed.logic.segmentID), A)
 
 
-def test_a_tool_that_placed_nothing_yet_is_not_saved(armed: Armed, tmp_path: Path) -> None:
+def test_a_tool_that_placed_nothing_yet_is_not_saved(armed, tmp_path):
     for button in ("pointButton", "box3dButton", "lassoButton"):
         armed.press(armed.ui.newSegmentButton)
         armed.logic.stopPlacing()
@@ -183,9 +179,7 @@ def test_a_tool_that_placed_nothing_yet_is_not_saved(armed: Armed, tmp_path: Pat
         assert len(displays) == 2  # that of the points, and of their outline
 
 
-def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere(
-    armed: Armed, tmp_path: Path
-) -> None:
+def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere(armed, tmp_path):
     armed.gui.exit()
     armed.gui.enter()
     armed.press(armed.ui.pointButton)
@@ -199,7 +193,7 @@ def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere
     assert "currentInteractionMode" in (tmp_path / "later.mrml").read_text()
 
 
-def test_a_scene_of_an_earlier_version_is_disarmed(armed: Armed, tmp_path: Path) -> None:
+def test_a_scene_of_an_earlier_version_is_disarmed(armed, tmp_path):
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "Segment_1 -")
     (points,) = [
         node
@@ -221,7 +215,7 @@ def test_a_scene_of_an_earlier_version_is_disarmed(armed: Armed, tmp_path: Path)
     assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
 
 
-def test_an_empty_list_goes_when_placing_ends(armed: Armed) -> None:
+def test_an_empty_list_goes_when_placing_ends(armed):
     armed.press(armed.ui.newSegmentButton)
     armed.press(armed.ui.negativeButton)
     armed.press(armed.ui.positiveButton)
@@ -233,7 +227,7 @@ def test_an_empty_list_goes_when_placing_ends(armed: Armed) -> None:
 # --- several objects, and which side is placed ---------------------------------------------------
 
 
-def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
+def test_each_click_begins_a_segment_where_that_is_wanted(armed):
     def names() -> list[str]:
         node = armed.logic.segmentationNode
         return [segmentName(node, each) for each in segmentIDs(node)]
@@ -263,7 +257,7 @@ def test_each_click_begins_a_segment_where_that_is_wanted(armed: Armed) -> None:
     armed.process()
 
 
-def test_pointer_and_view_show_inside_or_outside(armed: Armed) -> None:
+def test_pointer_and_view_show_inside_or_outside(armed):
     from PUMITSegmentLib.scene.view_gate import pointer
     from Qt import QtCore
 
@@ -302,7 +296,7 @@ def test_pointer_and_view_show_inside_or_outside(armed: Armed) -> None:
     assert shown() == "usual"
 
 
-def test_a_click_on_the_point_of_an_object_begins_no_other_one(armed: Armed) -> None:
+def test_a_click_on_the_point_of_an_object_begins_no_other_one(armed):
     armed.press(armed.ui.oneEachCheckBox)
     armed.view.clickAt((13, 13, 8))
     armed.answer(B)

@@ -1,8 +1,5 @@
 """A 3D box by three clicks: corners in one view, depth in another; tools stay armed after each."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,9 +47,7 @@ class Boxes(Daily):
 boxes = opened(Boxes)
 
 
-def test_corners_then_depth_and_the_status_says_which_comes_next(
-    boxes: Boxes, screenshots: Path
-) -> None:
+def test_corners_then_depth_and_the_status_says_which_comes_next(boxes, screenshots):
     from harness.views.picture import compose
 
     count = len(boxes.worker.requests)
@@ -72,7 +67,7 @@ def test_corners_then_depth_and_the_status_says_which_comes_next(
     assert boxes.isPressed  # for the next box
 
 
-def test_a_drag_from_corner_to_corner_is_a_box(boxes: Boxes) -> None:
+def test_a_drag_from_corner_to_corner_is_a_box(boxes):
     """Of a drag Slicer places its end alone."""
     corners = [boxes.view.rasToXy(corner)[:2] for corner in CORNERS]
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
@@ -95,7 +90,7 @@ def test_a_drag_from_corner_to_corner_is_a_box(boxes: Boxes) -> None:
     assert boxes.isPressed
 
 
-def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes: Boxes) -> None:
+def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes):
     boxes.press(boxes.ui.box2dButton)
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
     for corner in CORNERS:
@@ -115,7 +110,7 @@ def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes: Boxes) -> None:
     assert np.array_equal(boxes.mask(boxes.liver), B)
 
 
-def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes: Boxes) -> None:
+def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes):
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     boxes.view.clickAt((9, 9, 12.0))
@@ -123,7 +118,7 @@ def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes: Boxes) 
     assert (low[2], high[2]) == pytest.approx((4.0, 12.0), abs=0.1)
 
 
-def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
+def test_the_next_box_may_be_begun_without_a_depth(boxes):
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     boxes.drawCorners()
@@ -132,7 +127,7 @@ def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
     assert high[2] - low[2] == pytest.approx(6.0, abs=0.1)
 
 
-def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes) -> None:
+def test_a_tool_that_is_put_away_keeps_the_box(boxes):
     interaction = slicer.app.applicationLogic().GetInteractionNode()
     for end in (
         lambda: boxes.press(boxes.ui.box3dButton),
@@ -154,7 +149,7 @@ def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes) -> None:
         assert boxes.logic.promptCount(boxes.liver) == 1 + boxes.ui.pointButton.checked
 
 
-def test_what_goes_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
+def test_what_goes_before_the_depth_takes_the_box_along(boxes):
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
     boxes.press(boxes.ui.undoButton)
@@ -182,7 +177,7 @@ def test_what_goes_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
     assert not slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
 
 
-def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
+def test_an_image_of_one_slice_asks_for_no_depth(boxes):
     flat = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.int16))
     boxes.process()
     boxes.logic.parameters.sourceVolume = flat
@@ -195,7 +190,7 @@ def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
     assert len(boxes.askedBoxes()) == 1
 
 
-def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
+def test_a_2d_box_is_drawn_in_its_own_view_only(boxes):
     """F16: while it was drawn, the other views showed a cube."""
     boxes.press(boxes.ui.box2dButton)
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
@@ -217,7 +212,7 @@ def test_a_2d_box_is_drawn_in_its_own_view_only(boxes: Boxes) -> None:
     assert box.GetDisplayNode().IsDisplayableInView(boxes.other.sliceNode.GetID())
 
 
-def test_a_small_box_shows_what_it_holds(boxes: Boxes) -> None:
+def test_a_small_box_shows_what_it_holds(boxes):
     """Friction 6: nine handles hid an adrenal gland; zoomed in they are there."""
     boxes.press(boxes.ui.box2dButton)
     boxes.drawCorners()

@@ -1,9 +1,6 @@
 """What saves a daily user's time, by real clicks and keys in the panel and in a view."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from scripted_worker import SHAPE, box
 # --- undo -----------------------------------------------------------------------------------------
 
 
-def test_undo_says_what_and_where_and_selects_it(daily: Daily) -> None:
+def test_undo_says_what_and_where_and_selects_it(daily):
     daily.press(daily.ui.negativeButton)
     daily.view.clickAt((10, 10, 8))
     daily.answer(A)
@@ -52,9 +49,7 @@ def typeStructure(daily: Daily, text: str) -> None:
     QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
 
 
-def test_a_structure_is_found_by_what_people_type_and_a_typo_gives_names_to_press(
-    daily: Daily,
-) -> None:
+def test_a_structure_is_found_by_what_people_type_and_a_typo_gives_names_to_press(daily):
     for typed, name in (("LV", "Left ventricle"), ("L kidney", "Left kidney")):
         typeStructure(daily, typed)
         assert name in daily.status
@@ -66,7 +61,7 @@ def test_a_structure_is_found_by_what_people_type_and_a_typo_gives_names_to_pres
     assert "Named Gallbladder" in daily.status
 
 
-def test_an_answer_names_no_other_segment_than_the_one_asked_about(daily: Daily) -> None:
+def test_an_answer_names_no_other_segment_than_the_one_asked_about(daily):
     spleen = daily.addSpleen()
     daily.logic.selectSegment(daily.liver)
     typeStructure(daily, "galbladder")
@@ -81,7 +76,7 @@ def test_an_answer_names_no_other_segment_than_the_one_asked_about(daily: Daily)
 # --- Ctrl and a click -----------------------------------------------------------------------------
 
 
-def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> None:
+def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily):
     daily.view.clickAt((14, 12, 8), control=True)
     assert daily.polarities() == [True, False]
     assert daily.ui.positiveButton.checked
@@ -102,7 +97,7 @@ def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> Non
 # --- choosing and finding segments ----------------------------------------------------------------
 
 
-def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily: Daily) -> None:
+def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily):
     spleen = daily.addSpleen()
     daily.view.clickAt((8, 8, 8))  # a prompt
     assert daily.logic.segmentID == spleen
@@ -120,7 +115,7 @@ def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily: Daily) -
     assert daily.logic.segmentID == spleen
 
 
-def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(daily: Daily) -> None:
+def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(daily):
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE
     tumour = daily.logic.newSegment("Tumour")
     daily.view.clickAt((8, 8, 8))
@@ -152,7 +147,7 @@ def volumesInTable(daily: Daily) -> dict[str, str]:
     }
 
 
-def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
+def test_volumes_are_shown_and_follow_the_segments(daily):
     daily.panel.segmentColumns.count()
     assert volumesInTable(daily) == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
     daily.addSpleen()
@@ -172,7 +167,7 @@ def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
     }
 
 
-def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
+def test_a_double_click_on_a_volume_jumps_to_its_segment(daily):
     from Qt import QtCore, QtTest, QtWidgets
 
     daily.addSpleen()
@@ -196,7 +191,7 @@ def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
 # --- how segments look ----------------------------------------------------------------------------
 
 
-def test_opacity_outline_and_hiding_are_at_hand(daily: Daily) -> None:
+def test_opacity_outline_and_hiding_are_at_hand(daily):
     from Qt import QtCore, QtTest
 
     display = daily.logic.segmentationNode.GetDisplayNode()
@@ -224,7 +219,7 @@ def test_opacity_outline_and_hiding_are_at_hand(daily: Daily) -> None:
     assert not display.GetVisibility()
 
 
-def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
+def test_what_a_click_changed_flashes_and_goes(daily):
     flash = daily.panel.flash
     assert flash.node is None  # the first answer is seen anyhow
     daily.view.clickAt((10, 10, 8))
@@ -251,7 +246,7 @@ def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
     assert flash.node is None
 
 
-def test_a_click_refreshes_the_panel_once_and_its_answer_once(daily: Daily) -> None:
+def test_a_click_refreshes_the_panel_once_and_its_answer_once(daily):
     told: list[str] = []
     daily.logic.listeners.append(lambda: told.append(daily.status))
     daily.view.clickAt((10, 10, 8))
@@ -264,9 +259,7 @@ def test_a_click_refreshes_the_panel_once_and_its_answer_once(daily: Daily) -> N
 # --- by hand --------------------------------------------------------------------------------------
 
 
-def test_edit_by_hand_opens_the_segment_editor_and_leads_back(
-    daily: Daily, mainWindow: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edit_by_hand_opens_the_segment_editor_and_leads_back(daily, mainWindow, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(slicer.util, "selectModule", opened.append)
     daily.press(daily.ui.editByHandButton)
@@ -289,7 +282,7 @@ def test_edit_by_hand_opens_the_segment_editor_and_leads_back(
     assert prompts == ["PointPrompt", "MaskPrompt", "PointPrompt"]
 
 
-def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> None:
+def test_holes_islands_and_borders_are_tidied_from_one_menu(daily):
     holed = A.copy()
     holed[8, 8, 8] = False
     daily.logic.stopPlacing()
@@ -313,7 +306,7 @@ def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> Non
 # --- the status -----------------------------------------------------------------------------------
 
 
-def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -> None:
+def test_the_status_stands_in_the_views_while_the_module_is_open(daily):
     status = daily.panel.viewStatus
     assert status.actors
     daily.logic.status.problem("The point lies outside the image.")
@@ -327,7 +320,7 @@ def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -
     assert status.actors
 
 
-def test_a_question_that_came_while_another_module_was_open_can_be_answered(daily: Daily) -> None:
+def test_a_question_that_came_while_another_module_was_open_can_be_answered(daily):
     from PUMITSlicerLib.status import Choice
 
     daily.frame.hide()
@@ -339,7 +332,7 @@ def test_a_question_that_came_while_another_module_was_open_can_be_answered(dail
     assert not any(button.visible for button in buttons)
 
 
-def test_nothing_jumps_when_work_begins_and_ends(daily: Daily) -> None:
+def test_nothing_jumps_when_work_begins_and_ends(daily):
     def places() -> list[int]:
         daily.process()
         return [w.mapTo(daily.panel.widget, w.rect.topLeft()).y() for w in (daily.ui.pointButton,)]
@@ -366,7 +359,7 @@ def lasso(daily: Daily, middle: tuple[float, float], radius: float) -> None:
     daily.view.click(*daily.view.rasToXy((*middle, 8)), button="Right")
 
 
-def test_a_lasso_is_what_was_drawn_in_its_slice(daily: Daily) -> None:
+def test_a_lasso_is_what_was_drawn_in_its_slice(daily):
     daily.press(daily.ui.newSegmentButton)
     lasso(daily, (20, 16), 4.2)
     daily.answer(box((6, 14, 18), (11, 22, 27)))
@@ -381,7 +374,7 @@ def test_a_lasso_is_what_was_drawn_in_its_slice(daily: Daily) -> None:
     assert daily.mask(daily.logic.segmentID)[8, 20, 25]
 
 
-def test_a_lasso_after_a_click_adds_to_the_segment(daily: Daily) -> None:
+def test_a_lasso_after_a_click_adds_to_the_segment(daily):
     lasso(daily, (20, 16), 3.2)
     daily.answer(A)
     found = daily.mask(daily.liver)
@@ -389,7 +382,7 @@ def test_a_lasso_after_a_click_adds_to_the_segment(daily: Daily) -> None:
     assert found[8, 16, 20]
 
 
-def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily: Daily) -> None:
+def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily):
     daily.press(daily.ui.newSegmentButton)
     lasso(daily, (20, 16), 3.2)
     daily.answer(box((6, 14, 18), (11, 19, 23)))
@@ -404,9 +397,7 @@ def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily: Daily) -> None:
 # --- export and reconstruction --------------------------------------------------------------------
 
 
-def test_an_export_has_the_name_given_and_its_folder_opens(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_has_the_name_given_and_its_folder_opens(daily, tmp_path, monkeypatch):
     import qt
 
     ui = daily.ui
@@ -426,7 +417,7 @@ def test_an_export_has_the_name_given_and_its_folder_opens(
     assert shown == [str(tmp_path)]
 
 
-def test_the_views_before_a_reconstruction_come_back(daily: Daily) -> None:
+def test_the_views_before_a_reconstruction_come_back(daily):
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     arrangement, composite = layout.GetViewArrangement(), daily.view.compositeNode
     other = daily.addScan("Reconstructed")
@@ -469,7 +460,7 @@ def segments(daily: Daily) -> dict[str, tuple[str, tuple[float, ...]]]:
     return {each.GetName(): (each.GetTerminology(), each.GetColor()) for each in found}
 
 
-def test_a_shipped_list_is_one_press(daily: Daily) -> None:
+def test_a_shipped_list_is_one_press(daily):
     lists = (("Abdomen", "Gallbladder", 10), ("Heart", "Left ventricle", 7))
     for title, first, count in (*lists, ("Head and neck", "Brai", 15)):
         choose(daily, f"All of: {title}")
@@ -486,7 +477,7 @@ def test_a_shipped_list_is_one_press(daily: Daily) -> None:
         daily.logic.newSegment("Liver")
 
 
-def test_a_list_is_saved_and_loaded_with_codes_and_colours(daily: Daily, tmp_path: Path) -> None:
+def test_a_list_is_saved_and_loaded_with_codes_and_colours(daily, tmp_path):
     daily.panel.segmentSection.dialogs = Dialogs(tmp_path / "mine")
     choose(daily, "All of: Heart")
     segment = daily.logic.segmentationNode.GetSegmentation().GetNthSegment(2)
@@ -506,7 +497,7 @@ def test_a_list_is_saved_and_loaded_with_codes_and_colours(daily: Daily, tmp_pat
         assert after[name][1] == pytest.approx(colour, abs=1e-3)
 
 
-def test_what_is_no_list_is_said(daily: Daily, tmp_path: Path) -> None:
+def test_what_is_no_list_is_said(daily, tmp_path):
     file = tmp_path / "odd.pumit-list.json"
     daily.panel.segmentSection.dialogs = Dialogs(file)
     for content in ("nothing", "[]", '{"segments": [{}]}'):

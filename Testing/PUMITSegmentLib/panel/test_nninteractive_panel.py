@@ -1,7 +1,5 @@
 """The panel on an nnInteractive server: its settings, and what it says that is not offered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,7 +33,7 @@ def wait(panel: Panel, condition: Any) -> None:
     raise AssertionError(panel.ui.statusLabel.text)
 
 
-def test_an_unencrypted_connection_is_allowed_by_hand_and_warned_of(remote: Panel) -> None:
+def test_an_unencrypted_connection_is_allowed_by_hand_and_warned_of(remote):
     ui, compute = remote.ui, remote.logic.compute
     give(remote, "http://gpu.invalid:1527")
     assert ui.allowUnencryptedCheckBox.isVisible()
@@ -54,7 +52,7 @@ def test_an_unencrypted_connection_is_allowed_by_hand_and_warned_of(remote: Pane
     assert not ui.allowUnencryptedCheckBox.isVisible()
 
 
-def test_the_licence_is_shown_and_what_is_not_offered_is_said(remote: Panel) -> None:
+def test_the_licence_is_shown_and_what_is_not_offered_is_said(remote):
     ui, compute = remote.ui, remote.logic.compute
     remote.load()
     with serve_nninteractive(key=None) as server:

@@ -1,14 +1,9 @@
 """What is gone leaves nothing behind, and each sentence is true when it is read."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import slicer
 import vtk
 from loopback_server import TOKEN, start_server
-from panel_scene import Panel
 from pumit.server.sessions.limits import Limits
 from scripted_worker import box
 
@@ -31,9 +26,7 @@ def folders() -> list[str]:
 # --- deleted in Data ------------------------------------------------------------------------------
 
 
-def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
-    panel: Panel, sliceView: Any
-) -> None:
+def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(panel, sliceView):
     panel.load()
     view = sliceView("Red", "Axial")
     view.show(panel.volumeNode)
@@ -56,7 +49,7 @@ def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
     assert not panel.ui.pointButton.checked
 
 
-def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel: Panel) -> None:
+def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel):
     panel.load()
     panel.click()
     panel.answer(A)
@@ -72,7 +65,7 @@ def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel:
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def test_cancel_says_whether_a_prompt_stays(panel: Panel) -> None:
+def test_cancel_says_whether_a_prompt_stays(panel):
     from Qt import QtTest
 
     panel.load()
@@ -96,7 +89,7 @@ def test_cancel_says_whether_a_prompt_stays(panel: Panel) -> None:
     assert "prompt" not in panel.ui.statusLabel.text
 
 
-def test_a_test_that_succeeds_connects(panel: Panel) -> None:
+def test_a_test_that_succeeds_connects(panel):
     from Qt import QtTest
 
     server = start_server(Limits())

@@ -1,7 +1,5 @@
 """A box outside takes its voxels out of the segment, and nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -58,7 +56,7 @@ CUT_2D = (slice(8, 9), slice(6, 10), slice(8, 12))
 CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
 
 
-def test_a_2d_box_outside_takes_its_slice_out_asks_nobody_and_is_undone(drawing: Drawing) -> None:
+def test_a_2d_box_outside_takes_its_slice_out_asks_nobody_and_is_undone(drawing):
     count = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
     assert len(drawing.worker.requests) == count
@@ -72,9 +70,7 @@ def test_a_2d_box_outside_takes_its_slice_out_asks_nobody_and_is_undone(drawing:
     assert not drawing.segment.any()
 
 
-def test_a_3d_box_outside_is_red_and_keeps_its_voxels_out_of_what_is_found_later(
-    drawing: Drawing,
-) -> None:
+def test_a_3d_box_outside_is_red_and_keeps_its_voxels_out_of_what_is_found_later(drawing):
     drawing.outside(drawing.ui.box3dButton)
     assert drawing.ui.negativeButton.checked
     rois = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
@@ -94,7 +90,7 @@ def test_a_3d_box_outside_is_red_and_keeps_its_voxels_out_of_what_is_found_later
     assert drawing.segment[15, 15, 15]
 
 
-def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> None:
+def test_a_painted_segment_loses_only_what_the_box_holds(drawing):
     painted = drawing.logic.newSegment()
     drawing.logic.stopPlacing()
     drawing.editByHand(painted, A | B)
@@ -104,7 +100,7 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
     assert np.array_equal(drawing.mask(painted), without(A | B, *CUT_2D))
 
 
-def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
+def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing):
     drawing.logic.parameters.overwriteMode = OverwriteMode.NONE
     drawing.press(drawing.ui.newSegmentButton)
     drawing.outside(drawing.ui.box2dButton)
@@ -116,14 +112,14 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
-def test_while_an_answer_is_awaited_the_box_waits_with_it(drawing: Drawing) -> None:
+def test_while_an_answer_is_awaited_the_box_waits_with_it(drawing):
     drawing.view.clickAt((12, 12, 10))
     drawing.outside(drawing.ui.box2dButton)
     drawing.answer(B)
     assert np.array_equal(drawing.segment, without(B, *CUT_2D))
 
 
-def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing: Drawing) -> None:
+def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing):
     drawing.logic.parameters.updateAutomatically = False
     drawing.outside(drawing.ui.box2dButton)
     assert np.array_equal(drawing.segment, A)
@@ -132,7 +128,7 @@ def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing: Drawi
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
-def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path: Any) -> None:
+def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing, tmp_path):
     drawing.outside(drawing.ui.box2dButton)
     path = str(tmp_path / "scene.mrb")
     slicer.util.saveScene(path)
@@ -144,9 +140,7 @@ def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
-def test_places_in_the_box_are_not_to_be_checked_and_it_gives_its_voxels_back(
-    drawing: Drawing,
-) -> None:
+def test_places_in_the_box_are_not_to_be_checked_and_it_gives_its_voxels_back(drawing):
     drawing.outside(drawing.ui.box2dButton)
     drawing.press(drawing.ui.checkHereButton)
     places = (
@@ -162,7 +156,7 @@ def test_places_in_the_box_are_not_to_be_checked_and_it_gives_its_voxels_back(
     assert np.array_equal(drawing.segment, A)
 
 
-def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene: Any) -> None:
+def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene):
     volumeNode = addScan(SHAPE, axes=OBLIQUE)
     roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
     matrix = np.eye(4)

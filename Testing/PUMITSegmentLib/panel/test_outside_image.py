@@ -1,7 +1,5 @@
 """A prompt outside the image is refused when it is placed, and blocks nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -40,7 +38,7 @@ class Aiming(Viewed):
 aiming = opened(Aiming)
 
 
-def test_a_click_outside_the_image_is_refused(aiming: Aiming) -> None:
+def test_a_click_outside_the_image_is_refused(aiming):
     aiming.view.clickAt(OUTSIDE)
     aiming.assertNothingChanged()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -55,7 +53,7 @@ def test_a_click_outside_the_image_is_refused(aiming: Aiming) -> None:
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 1
 
 
-def test_a_point_that_is_dragged_off_the_image_goes_back(aiming: Aiming) -> None:
+def test_a_point_that_is_dragged_off_the_image_goes_back(aiming):
     aiming.logic.stopPlacing()
     aiming.view.drag(aiming.xy(8, 8, 10), aiming.xy(*OUTSIDE))
     aiming.assertNothingChanged()
@@ -63,7 +61,7 @@ def test_a_point_that_is_dragged_off_the_image_goes_back(aiming: Aiming) -> None
     np.testing.assert_allclose(points.GetNthControlPointPositionWorld(0), (8, 8, 10), atol=0.3)
 
 
-def test_a_scribble_and_a_box_outside_the_image_are_refused(aiming: Aiming) -> None:
+def test_a_scribble_and_a_box_outside_the_image_are_refused(aiming):
     aiming.press(aiming.ui.scribbleButton)
     for ras in ((20, 12, 10), (35, 14, 10), (45, 12, 10)):
         aiming.view.click(*aiming.xy(*ras))
@@ -87,7 +85,7 @@ def test_a_scribble_and_a_box_outside_the_image_are_refused(aiming: Aiming) -> N
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
 
 
-def test_the_first_click_of_all_outside_the_image_leaves_nothing(aiming: Aiming) -> None:
+def test_the_first_click_of_all_outside_the_image_leaves_nothing(aiming):
     aiming.press(aiming.ui.newSegmentButton)
     aiming.view.clickAt(OUTSIDE)
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
@@ -96,7 +94,7 @@ def test_the_first_click_of_all_outside_the_image_leaves_nothing(aiming: Aiming)
     assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
 
 
-def test_a_prompt_of_a_loaded_scene_that_lies_outside_is_named_in_ras(aiming: Aiming) -> None:
+def test_a_prompt_of_a_loaded_scene_that_lies_outside_is_named_in_ras(aiming):
     aiming.logic.stopPlacing()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     with aiming.logic.working.prompts._watch.muted():

@@ -1,14 +1,11 @@
 """The panel of the unmodified module, by real clicks on its widgets and in slice views."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import slicer
-from panel_scene import Panel
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from PUMITSlicerLib.computing.availability import Availability, AvailableModel
@@ -21,7 +18,7 @@ A = box((5, 5, 5), (12, 12, 12))
 # --- opening --------------------------------------------------------------------------------------
 
 
-def test_the_panel_opens_on_an_empty_scene_starts_nothing_and_says_why(panel: Panel) -> None:
+def test_the_panel_opens_on_an_empty_scene_starts_nothing_and_says_why(panel):
     from Qt import QtWidgets
 
     ui = panel.ui
@@ -53,7 +50,7 @@ def test_the_panel_opens_on_an_empty_scene_starts_nothing_and_says_why(panel: Pa
 # --- clicking -------------------------------------------------------------------------------------
 
 
-def test_undo_redo_and_reset_buttons(panel: Panel) -> None:
+def test_undo_redo_and_reset_buttons(panel):
     panel.load()
     panel.click()
     panel.answer(A)
@@ -69,7 +66,7 @@ def test_undo_redo_and_reset_buttons(panel: Panel) -> None:
     assert panel.logic.promptCount(panel.logic.segmentID) == 0
 
 
-def test_updating_by_hand_overwriting_and_3d_are_chosen_in_the_panel(panel: Panel) -> None:
+def test_updating_by_hand_overwriting_and_3d_are_chosen_in_the_panel(panel):
     panel.load()
     # The overwrite mode is remembered in the scene.
     assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
@@ -88,7 +85,7 @@ def test_updating_by_hand_overwriting_and_3d_are_chosen_in_the_panel(panel: Pane
     assert segmentation.ContainsRepresentation("Closed surface")
 
 
-def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
+def test_masking_of_the_segment_editor_is_reported(panel):
     panel.load()
     assert not panel.ui.maskingLabel.isVisible()
     segmentEditorNode().SetSourceVolumeIntensityMask(True)
@@ -102,7 +99,7 @@ def test_masking_of_the_segment_editor_is_reported(panel: Panel) -> None:
 # --- compute --------------------------------------------------------------------------------------
 
 
-def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Panel) -> None:
+def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel):
     from Qt import QtCore, QtTest
 
     ui = panel.ui
@@ -121,7 +118,7 @@ def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Pan
     assert ui.remoteTokenEdit.displayText != "secret"
 
 
-def test_devices_and_models_of_this_computer_can_be_chosen(panel: Panel) -> None:
+def test_devices_and_models_of_this_computer_can_be_chosen(panel):
     ui = panel.ui
     ui.computeSection.collapsed = False
     assert panel.logic.background.drain(30)
@@ -141,7 +138,7 @@ def test_devices_and_models_of_this_computer_can_be_chosen(panel: Panel) -> None
     assert panel.logic.compute.settings == settings
 
 
-def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
+def test_the_worker_starts_while_the_user_aims(panel):
     from Qt import QtTest
 
     panel.load()
@@ -156,7 +153,7 @@ def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
     assert len(panel.workers.made) == 1
 
 
-def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
+def test_the_test_button_says_that_nobody_answers(panel):
     from Qt import QtTest
 
     ui = panel.ui
@@ -177,7 +174,7 @@ def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
 # --- reload and leaving ---------------------------------------------------------------------------
 
 
-def test_leaving_the_module_hides_prompts_and_closing_the_scene_empties_it(panel: Panel) -> None:
+def test_leaving_the_module_hides_prompts_and_closing_the_scene_empties_it(panel):
     panel.load()
     panel.click()
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -196,7 +193,7 @@ def test_leaving_the_module_hides_prompts_and_closing_the_scene_empties_it(panel
     assert "scan" in panel.ui.statusLabel.text
 
 
-def test_a_panel_that_was_closed_lets_go_of_the_parameters(panel: Panel) -> None:
+def test_a_panel_that_was_closed_lets_go_of_the_parameters(panel):
     panel.load()
     parameters = panel.logic.parameters
     assert parameters.updateAutomatically
@@ -216,7 +213,7 @@ def importedAsBefore() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("importedAsBefore")
-def test_reloading_the_module_keeps_segments_and_prompts(panel: Panel) -> None:
+def test_reloading_the_module_keeps_segments_and_prompts(panel):
     panel.load()
     panel.click()
     panel.answer(A)

@@ -1,7 +1,5 @@
 """What the export section writes, what it leaves out, and that it says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +75,7 @@ def exporting(loadModule: Any, tmp_path: Path) -> Iterator[Exporting]:
 
 
 @pytest.mark.slow
-def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: Exporting) -> None:
+def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting):
     assert not exporting.ui.exportVisibleCheckBox.checked
     exporting.hide("Spleen")
     assert "hidden" not in exporting.said
@@ -92,7 +90,7 @@ def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: E
 # --- what a PACS reads ----------------------------------------------------------------------------
 
 
-def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> None:
+def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene):
     segment = slicer.vtkSegment()
     setProvenance(segment, Provenance("SEMIAUTOMATIC", "default 0.3", "0.3"))
     assert provenanceOf(segment).name == "PUMIT default 0.3"

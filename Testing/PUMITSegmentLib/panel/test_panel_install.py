@@ -1,7 +1,5 @@
 """The first run: what is missing is explained, and installed only when the user says so."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,9 +71,7 @@ def first(loadModule: Any) -> Iterator[FirstRun]:
     first.close()
 
 
-def test_what_is_missing_is_explained_and_installed_with_a_log_by_one_press(
-    first: FirstRun,
-) -> None:
+def test_what_is_missing_is_explained_and_installed_with_a_log_by_one_press(first):
     assert first.ui.setupFrame.isVisible()
     assert "torch" in first.ui.setupLabel.text
     assert "MB" in first.ui.setupLabel.text
@@ -95,7 +91,7 @@ def test_what_is_missing_is_explained_and_installed_with_a_log_by_one_press(
     assert not first.ui.setupFrame.isVisible()
 
 
-def test_installing_can_be_cancelled_and_tried_again_after_a_failure(first: FirstRun) -> None:
+def test_installing_can_be_cancelled_and_tried_again_after_a_failure(first):
     first.press(first.ui.setupInstallButton)
     first.logic.cancel()
     first.settle()
@@ -110,7 +106,7 @@ def test_installing_can_be_cancelled_and_tried_again_after_a_failure(first: Firs
     assert first.ui.setupInstallButton.enabled
 
 
-def test_an_empty_wheel_folder_says_what_it_lacks(first: FirstRun, tmp_path: Any) -> None:
+def test_an_empty_wheel_folder_says_what_it_lacks(first, tmp_path):
     first.press(first.ui.setupDetailsButton)
     assert not first.ui.computeSection.collapsed
     first.ui.wheelFolderEdit.currentPath = str(tmp_path)
@@ -123,7 +119,7 @@ def test_an_empty_wheel_folder_says_what_it_lacks(first: FirstRun, tmp_path: Any
     assert first.ui.installButton.enabled
 
 
-def test_without_the_pytorch_extension_it_says_so_and_asks(first: FirstRun) -> None:
+def test_without_the_pytorch_extension_it_says_so_and_asks(first):
     del slicer.modules.pytorchutils
     first.panel.installSection._planned = ()
     first.panel.installSection.refresh()
@@ -165,16 +161,14 @@ def small(loadModule: Any) -> Iterator[SmallRun]:
 
 
 @pytest.mark.parametrize("has_driver", [True, False])
-def test_torch_is_offered_first_where_a_cuda_gpu_is(
-    loadModule: Any, monkeypatch: pytest.MonkeyPatch, has_driver: bool
-) -> None:
+def test_torch_is_offered_first_where_a_cuda_gpu_is(loadModule, monkeypatch, has_driver):
     monkeypatch.setattr(settings, "has_cuda_driver", lambda: has_driver)
     panel = Panel(loadModule)
     assert panel.ui.withTorchCheckBox.checked is has_driver
     panel.close()
 
 
-def test_the_small_installation_has_no_torch_and_makes_it_ready(small: SmallRun) -> None:
+def test_the_small_installation_has_no_torch_and_makes_it_ready(small):
     said = small.ui.setupLabel.text
     assert "openvino will be installed" in said
     assert "a minute" in said
@@ -253,9 +247,7 @@ def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
     return questions
 
 
-def test_only_a_yes_removes_downloads_and_nothing_else(
-    panel: Panel, computer: dict[str, Path], find: Callable[[], list]
-) -> None:
+def test_only_a_yes_removes_downloads_and_nothing_else(panel, computer, find):
     (question,) = press(panel, find, False)
     assert question.startswith("Remove 6.0 MB of downloaded data?")
     for words in ("downloaded models: 2.0 MB", "pip's cache", "3.0 MB", "1.0 MB", "stay"):
@@ -270,12 +262,7 @@ def test_only_a_yes_removes_downloads_and_nothing_else(
     assert "no downloaded data" in panel.ui.statusLabel.text
 
 
-def test_what_is_in_use_is_said(
-    panel: Panel,
-    computer: dict[str, Path],
-    find: Callable[[], list],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_in_use_is_said(panel, computer, find, monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     press(panel, find, True)
     assert "4.0 MB could not be removed" in panel.ui.statusLabel.text
@@ -283,8 +270,8 @@ def test_what_is_in_use_is_said(
 
 
 def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
-    panel: Panel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    panel, monkeypatch, tmp_path
+):
     from PUMITSegmentLib.panel import compute_section
 
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
@@ -312,9 +299,7 @@ def test_a_model_for_research_is_chosen_after_its_licence_was_accepted(
     assert "https://creativecommons.org/licenses/by-nc-sa/4.0/" in questions[0]
 
 
-def test_compiled_models_are_found_and_removed(
-    computer: dict[str, Path], find: Callable[[], list]
-) -> None:
+def test_compiled_models_are_found_and_removed(computer, find):
     graph = write(computer["own"].parent.parent / "graphs" / "a.graph", 22_000)
     (compiled,) = (each for each in find() if each.paths == (graph,))
     assert compiled.byteCount == 22_000

@@ -1,7 +1,5 @@
 """Automatic segmentation and the tokenizer view, from the panel to a server and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +17,7 @@ def panel(loadModule: Any) -> Iterator[ModelPanel]:
 
 
 @pytest.mark.slow
-def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_again(
-    panel: ModelPanel,
-) -> None:
+def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_again(panel):
     panel.chooseModel("slow")
     assert panel.logic.parameters.automaticModel == "slow"
     panel.press(panel.ui.automaticButton)
@@ -42,7 +38,7 @@ def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_star
 
 
 @pytest.mark.slow
-def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
+def test_an_automatic_model_adds_its_structures_in_one_step(panel):
     assert panel.workers.made == []
     panel.chooseModel("organs")
     assert panel.ui.automaticButton.enabled
@@ -66,7 +62,7 @@ def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -
 
 
 @pytest.mark.slow
-def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel: ModelPanel) -> None:
+def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel):
     panel.chooseModel("slow")
     panel.press(panel.ui.automaticButton)
     panel.wait(lambda: panel.ui.progressBar.value > 0)
@@ -84,7 +80,7 @@ def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel: ModelPan
 
 
 @pytest.mark.slow
-def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
+def test_the_tokenizer_view_shows_what_comes_back(panel):
     panel.ui.tokenizerSection.collapsed = False
     panel.wait(lambda: panel.ui.tokenizerButton.enabled)
     assert not panel.ui.familiarityBar.isVisible()

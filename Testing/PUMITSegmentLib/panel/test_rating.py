@@ -1,7 +1,5 @@
 """The word on a segment is of what was written, stays with it, and is green only when good."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,7 @@ def click(daily: Daily, mask: np.ndarray, quality: Any, place: Any = (10, 10, 10
     daily.process()
 
 
-def test_each_word_is_said_and_stands_in_the_table(daily: Daily) -> None:
+def test_each_word_is_said_and_stands_in_the_table(daily):
     for number, (quality, word, colourOfWord) in enumerate(
         (
             ("good", "good", "#1f8f4e"),
@@ -90,7 +88,7 @@ def test_each_word_is_said_and_stands_in_the_table(daily: Daily) -> None:
             assert colour(daily, daily.liver) == colourOfWord
 
 
-def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Daily) -> None:
+def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily):
     """F9: a block painted on purpose lies over the ventricle; 2 % of it were called good."""
     daily.editByHand(daily.liver, BLOCK)
     ventricle = daily.logic.newSegment("Ventricle")
@@ -112,7 +110,7 @@ def test_a_segment_that_neighbours_left_little_of_is_not_called_good(daily: Dail
     assert daily.status.startswith("Ventricle: good")
 
 
-def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily) -> None:
+def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily):
     daily.editByHand(daily.liver, BLOCK)
     ventricle = daily.logic.newSegment("Ventricle")
     click(daily, VENTRICLE, "good")
@@ -129,14 +127,14 @@ def test_what_a_neighbour_keeps_can_be_taken_from_it_and_given_back(daily: Daily
     assert np.array_equal(daily.logic.maskOf(ventricle), mine)
 
 
-def test_good_of_less_than_nine_tenths_is_to_be_checked() -> None:
+def test_good_of_less_than_nine_tenths_is_to_be_checked():
     assert Rating.ofAnswer("good", 0.95).word == "good"
     assert Rating.ofAnswer("good", 0.8).word == "check"
     assert Rating.ofAnswer("good", 0.49).word == "partly"
     assert Rating.ofAnswer(None, 0.2).word == "partly"
 
 
-def test_what_the_editable_area_takes_counts_too(daily: Daily) -> None:
+def test_what_the_editable_area_takes_counts_too(daily):
     node = segmentEditorNode()
     node.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedOutsideAllSegments)
     daily.editByHand(daily.liver, BLOCK)
@@ -148,9 +146,7 @@ def test_what_the_editable_area_takes_counts_too(daily: Daily) -> None:
     assert "4 % kept" in words(daily)["Ventricle"]
 
 
-def test_a_word_stays_when_its_segment_is_named_saved_and_chosen_again(
-    daily: Daily, tmp_path: Path
-) -> None:
+def test_a_word_stays_when_its_segment_is_named_saved_and_chosen_again(daily, tmp_path):
     """F10: "check well" gave way to a green "The segment is coded as Aorta."."""
     from Qt import QtCore, QtTest
 
@@ -171,7 +167,7 @@ def test_a_word_stays_when_its_segment_is_named_saved_and_chosen_again(
     assert "Liver (check carefully)" in daily.status
 
 
-def test_an_edit_by_hand_takes_the_word_away_and_undo_brings_that_of_before(daily: Daily) -> None:
+def test_an_edit_by_hand_takes_the_word_away_and_undo_brings_that_of_before(daily):
     click(daily, A, "good")
     click(daily, BLOCK, "unreliable", (12, 12, 10))
     daily.press(daily.ui.undoButton)
@@ -187,7 +183,7 @@ def test_an_edit_by_hand_takes_the_word_away_and_undo_brings_that_of_before(dail
     assert "good" in words(daily)["Liver"]
 
 
-def test_a_volume_is_never_that_of_before(daily: Daily) -> None:
+def test_a_volume_is_never_that_of_before(daily):
     """F16: for a moment after "updated" the volume beside the segment was the old one."""
     from Qt import QtCore
 
@@ -203,7 +199,7 @@ def test_a_volume_is_never_that_of_before(daily: Daily) -> None:
     assert shown() in ("", "0.3 mL")
 
 
-def test_a_person_says_that_a_segment_is_reviewed(daily: Daily, tmp_path: Path) -> None:
+def test_a_person_says_that_a_segment_is_reviewed(daily, tmp_path):
     click(daily, A, "good")
     assert words(daily, "Reviewed") == {"Liver": ""}
     pressReviewed(daily, daily.liver)
@@ -222,7 +218,7 @@ def test_a_person_says_that_a_segment_is_reviewed(daily: Daily, tmp_path: Path) 
     assert words(daily, "Reviewed")["Spleen"] == ""
 
 
-def test_what_changes_a_segment_takes_the_review_away(daily: Daily) -> None:
+def test_what_changes_a_segment_takes_the_review_away(daily):
     def takeFromLiver() -> None:
         daily.logic.newSegment("Tumour")
         click(daily, box((5, 5, 5), (7, 7, 7)), "good")
@@ -242,7 +238,7 @@ def test_what_changes_a_segment_takes_the_review_away(daily: Daily) -> None:
         assert words(daily, "Reviewed")["Liver"] == ""
 
 
-def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(daily: Daily) -> None:
+def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(daily):
     before, carved = A.copy(), A.copy()
     before[10, 10, 10] = carved[11, 11, 11] = False  # within the same box
     for edited, place in ((np.roll(before, 1, axis=2), (10, 10, 9)), (carved, (10, 10, 8))):
@@ -255,9 +251,7 @@ def test_an_edit_that_keeps_the_number_of_voxels_takes_word_and_review_away(dail
         assert words(daily, "Reviewed")["Liver"] == ""
 
 
-def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(
-    daily: Daily, tmp_path: Path
-) -> None:
+def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(daily, tmp_path):
     """Slicer's files hold several segments in one image, of another extent than before."""
     click(daily, A, "good")
     pressReviewed(daily, daily.liver)
@@ -274,7 +268,7 @@ def test_a_review_is_kept_with_the_scene_where_neighbours_share_the_voxels(
     assert reviewed == [True, False]
 
 
-def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
+def test_a_first_click_that_finds_a_great_deal_says_so(daily):
     """F8: one click at an adrenal gland gave a litre, and no way out."""
     daily.logic.newSegment("Adrenal gland")
     found = np.ones(SHAPE, dtype=bool)
@@ -287,7 +281,7 @@ def test_a_first_click_that_finds_a_great_deal_says_so(daily: Daily) -> None:
     assert "more than you meant" not in daily.status
 
 
-def test_a_picture_has_no_millilitres(panel: Any, sliceView: Any) -> None:
+def test_a_picture_has_no_millilitres(panel, sliceView):
     """F11: 24.6 mL of a photograph of skin."""
     view = sliceView("Red", "Axial")
     mask = np.zeros((1, 24, 28), bool)
@@ -307,7 +301,7 @@ def test_a_picture_has_no_millilitres(panel: Any, sliceView: Any) -> None:
         assert words(panel) == {"Naevus": "not rated"}
 
 
-def test_the_table_uses_the_room_that_there_is(daily: Daily) -> None:
+def test_the_table_uses_the_room_that_there_is(daily):
     """Friction 4: three rows of nineteen segments were shown."""
     before = daily.ui.segmentsTable.minimumHeight
     for _number in range(19):

@@ -1,7 +1,5 @@
 """Shortcuts work while the module is open, and nothing of them is left afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,9 +54,7 @@ def keysOn(window: Any) -> list[str]:
     return [key.key.toString() for key in window.findChildren(QtGui.QShortcut)]
 
 
-def test_no_shortcut_is_slicers_and_each_is_in_the_help_and_harmless_on_an_empty_scene(
-    panel: OpenModule,
-) -> None:
+def test_no_shortcut_is_slicers_and_each_is_in_the_help_and_harmless_on_an_empty_scene(panel):
     shortcuts = panel.panel.shortcuts.shortcuts
     keys = [key for shortcut in shortcuts for key in shortcut.keys]
     assert len(set(keys)) == len(keys)
@@ -69,7 +65,7 @@ def test_no_shortcut_is_slicers_and_each_is_in_the_help_and_harmless_on_an_empty
     assert panel.ui.statusLabel.text
 
 
-def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenModule) -> None:
+def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel):
     window = slicer.util.mainWindow()
     assert "Ctrl+Z" in keysOn(window)
     panel.gui.exit()
@@ -79,7 +75,7 @@ def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenMo
     assert len(keysOn(window)) == sum(len(s.keys) for s in panel.panel.shortcuts.shortcuts)
 
 
-def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule) -> None:
+def test_a_letter_places_a_kind_and_escape_ends_it(panel):
     panel.load()
     for key, kind in (("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")):
         panel.key(key)
@@ -92,7 +88,7 @@ def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule) -> None:
         assert not panel.logic.isPlacing
 
 
-def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
+def test_segments_polarity_and_steps_by_keys(panel):
     panel.load()
     panel.key("N")
     first = panel.logic.segmentID
@@ -119,7 +115,7 @@ def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
     assert len(panel.worker.requests) > count
 
 
-def test_keys_act_in_a_second_window_and_in_no_field(panel: OpenModule) -> None:
+def test_keys_act_in_a_second_window_and_in_no_field(panel):
     from Qt import QtCore, QtTest, QtWidgets
 
     panel.load()

@@ -1,7 +1,5 @@
 """The middle line of an area, on shapes whose middle is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ def outline(flat: np.ndarray) -> np.ndarray:
     return inSpace(np.asarray(flat, dtype=float))[0]
 
 
-def test_the_line_runs_along_the_middle_of_a_bar() -> None:
+def test_the_line_runs_along_the_middle_of_a_bar():
     bar = [(0, 0), (100, 0), (100, 20), (0, 20)]
     line = middle_line(outline(bar), 0.8)
     flat = (line - [10.0, -20, 30]) @ inSpace(np.zeros((1, 2)))[1].T
@@ -29,7 +27,7 @@ def test_the_line_runs_along_the_middle_of_a_bar() -> None:
     assert flat[:, 0].max() > 85
 
 
-def test_the_deepest_point_of_a_disc_is_its_middle() -> None:
+def test_the_deepest_point_of_a_disc_is_its_middle():
     turn = np.linspace(0, 2 * np.pi, 60, endpoint=False)
     disc = outline(np.stack((np.cos(turn), np.sin(turn)), axis=1) * 30)
     (point,) = middle_line(disc, 1.0)
@@ -39,13 +37,13 @@ def test_the_deepest_point_of_a_disc_is_its_middle() -> None:
 @pytest.mark.parametrize(
     "flat", [[(0, 0)], [(0, 0), (5, 5)], [(0, 0), (5, 5), (10, 10)], [(3, 3)] * 5]
 )
-def test_what_encloses_nothing_is_a_point(flat) -> None:
+def test_what_encloses_nothing_is_a_point(flat):
     points = outline(flat)
     np.testing.assert_allclose(middle_line(points, 0.8), points.mean(axis=0)[None])
 
 
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from([0.0, 0.5, 0.8, 1.0]))
-def test_the_line_lies_within_any_star(seed: int, inner: float) -> None:
+def test_the_line_lies_within_any_star(seed, inner):
     random = np.random.default_rng(seed)
     turn = np.sort(random.uniform(0, 2 * np.pi, 12))
     if np.diff(np.append(turn, turn[0] + 2 * np.pi)).max() > np.pi:

@@ -1,8 +1,5 @@
 """Prompts are outlined, so that they are seen on a fill of any colour."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,8 +44,8 @@ def draw(prompted, view, kind: str, isPositive: bool) -> None:
     ],
 )
 def test_a_prompt_is_seen_on_a_fill_of_its_own_colour(
-    prompted, axial, screenshots: Path, kind: str, color, isPositive: bool
-) -> None:
+    prompted, axial, screenshots, kind, color, isPositive
+):
     fill(prompted, color)
     blank = axial.image().astype(int)
     draw(prompted, axial, kind, isPositive)
@@ -60,7 +57,7 @@ def test_a_prompt_is_seen_on_a_fill_of_its_own_colour(
     assert not isDark[220, 200]
 
 
-def test_an_outline_moves_hides_and_goes_with_its_prompt(prompted, axial) -> None:
+def test_an_outline_moves_hides_and_goes_with_its_prompt(prompted, axial):
     draw(prompted, axial, "POINT", True)
     (node,) = markups()
     assert node.GetNumberOfDisplayNodes() == 2
@@ -91,8 +88,8 @@ def darkBeside(picture: np.ndarray, x: float, y: float, across: tuple[int, int])
     [("box2dButton", True, GREEN), ("box3dButton", False, RED)],
 )
 def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
-    daily, screenshots: Path, kind: str, isPositive: bool, color
-) -> None:
+    daily, screenshots, kind, isPositive, color
+):
     daily.press(daily.ui.positiveButton if isPositive else daily.ui.negativeButton)
     daily.press(getattr(daily.ui, kind))
     view = daily.view
@@ -121,7 +118,7 @@ def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
         assert darkBeside(picture, *here, across) == [True, True], (x, y)
 
 
-def test_edges_follow_their_box_and_go_with_it(daily) -> None:
+def test_edges_follow_their_box_and_go_with_it(daily):
     edges = daily.panel.boxEdges
 
     def inView() -> Any:

@@ -1,7 +1,5 @@
 """Points: placed, moved and deleted in real slice views."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import numpy as np
@@ -13,7 +11,7 @@ from pumit.prompts import ScribblePrompt
 from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
 
 
-def test_clicks_become_points_where_they_were_made(prompted, view) -> None:
+def test_clicks_become_points_where_they_were_made(prompted, view):
     prompted.place()
     view.enter()
     view.move(220, 260)
@@ -32,7 +30,7 @@ def test_clicks_become_points_where_they_were_made(prompted, view) -> None:
     assert prompted.changed == ["liver"] * 3
 
 
-def test_a_drag_is_reported_once_when_it_ends_and_the_delete_key_removes(prompted, view) -> None:
+def test_a_drag_is_reported_once_when_it_ends_and_the_delete_key_removes(prompted, view):
     prompted.place()
     view.click(220, 260)
     view.click(300, 240)
@@ -51,7 +49,7 @@ def test_a_drag_is_reported_once_when_it_ends_and_the_delete_key_removes(prompte
     assert prompted.changed == ["liver"] * 2
 
 
-def test_a_point_snapped_to_the_slice_does_not_hide_what_follows(prompted, axial) -> None:
+def test_a_point_snapped_to_the_slice_does_not_hide_what_follows(prompted, axial):
     prompted.place()
     axial.click(220, 260)
     axial.click(300, 240)
@@ -81,7 +79,7 @@ def distances(points, polyline) -> np.ndarray:
 
 
 @pytest.mark.parametrize("isPositive", [True, False])
-def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -> None:
+def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive):
     clicked = [(150, 200), (200, 260), (260, 240), (320, 300)]
     prompted.place("SCRIBBLE", isPositive=isPositive)
     view.click(*clicked[0])
@@ -104,7 +102,7 @@ def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -
 
 
 @pytest.mark.parametrize("isPositive", [True, False])
-def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive) -> None:
+def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive):
     # An area that is longer than wide, closed by itself.
     clicked = [(150, 200), (250, 190), (350, 200), (350, 260), (250, 270), (150, 260)]
     prompted.place("LASSO", isPositive=isPositive)
@@ -121,7 +119,7 @@ def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive) -> Non
     assert (len(lasso.points_lps) == 1) == (not isPositive)
 
 
-def test_a_lasso_of_two_clicks_and_a_box_with_one_corner_leave_nothing(prompted, view) -> None:
+def test_a_lasso_of_two_clicks_and_a_box_with_one_corner_leave_nothing(prompted, view):
     prompted.place("LASSO")
     drawCurve(prompted, view, [(150, 200), (250, 190)])
     prompted.place("BOX_2D")
@@ -138,7 +136,7 @@ STROKE = [(150, 200), (220, 280), (300, 240), (340, 180)]
 
 
 @pytest.mark.parametrize("isPositive", [True, False])
-def test_a_stroke_becomes_a_scribble_along_it(prompted, view, isPositive) -> None:
+def test_a_stroke_becomes_a_scribble_along_it(prompted, view, isPositive):
     prompted.place("SCRIBBLE", isPositive=isPositive)
     view.drag(*STROKE, steps=20)
 
@@ -153,7 +151,7 @@ def test_a_stroke_becomes_a_scribble_along_it(prompted, view, isPositive) -> Non
     assert gaps.min(axis=0).max() < 3 * pixel
 
 
-def test_clicks_with_an_unsteady_hand_stay_clicks(prompted, view) -> None:
+def test_clicks_with_an_unsteady_hand_stay_clicks(prompted, view):
     prompted.place("SCRIBBLE")
     for x, y in STROKE:
         view.drag((x, y), (x + 2, y + 1))
@@ -164,7 +162,7 @@ def test_clicks_with_an_unsteady_hand_stay_clicks(prompted, view) -> None:
     np.testing.assert_allclose((scribble.points_lps[0], scribble.points_lps[-1]), ends, atol=0.01)
 
 
-def test_after_strokes_the_mouse_does_what_it_did(prompted, view) -> None:
+def test_after_strokes_the_mouse_does_what_it_did(prompted, view):
     from harness.program.scene_state import countPythonObservers
 
     before = countPythonObservers(view.interactor)
@@ -180,7 +178,7 @@ def test_after_strokes_the_mouse_does_what_it_did(prompted, view) -> None:
     assert prompted.changed == ["liver"] * 2
 
 
-def test_strokes_follow_each_other_also_after_undo_until_a_right_click(prompted, view) -> None:
+def test_strokes_follow_each_other_also_after_undo_until_a_right_click(prompted, view):
     prompted.place("SCRIBBLE")
     view.drag(*STROKE)
     one = prompted.prompts.snapshot("liver")
@@ -212,7 +210,7 @@ def cornersXy(view, prompt) -> np.ndarray:
     return np.array(sorted(np.round(seen, 3).tolist()))
 
 
-def test_a_2d_box_has_its_four_corners_in_the_slice(prompted, view) -> None:
+def test_a_2d_box_has_its_four_corners_in_the_slice(prompted, view):
     prompted.place("BOX_2D")
     draw(prompted, view, (180, 200), (300, 280))
 
@@ -226,7 +224,7 @@ def test_a_2d_box_has_its_four_corners_in_the_slice(prompted, view) -> None:
     assert prompted.changed == ["liver"]
 
 
-def test_a_3d_box_has_its_edges_along_the_slice(prompted, view) -> None:
+def test_a_3d_box_has_its_edges_along_the_slice(prompted, view):
     prompted.place("BOX_3D")
     draw(prompted, view, (180, 200), (300, 280))
 
@@ -263,7 +261,7 @@ def slicePlane(view):
         ((240, 240), (-30, 40), ((150, 240), (270, 320))),  # its middle: all of it
     ],
 )
-def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expected) -> None:
+def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expected):
     prompted.place("BOX_2D")
     draw(prompted, view, (180, 200), (300, 280))
     view.render()
@@ -277,7 +275,7 @@ def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expect
     assert prompted.changed == ["liver"] * 2
 
 
-def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view) -> None:
+def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view):
     prompted.place("BOX_2D")
     draw(prompted, view, (180, 200), (300, 280))
     (before,) = prompted.of()
@@ -295,7 +293,7 @@ def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view) -> None:
     np.testing.assert_allclose(sides[1], 2 * sides[0], atol=0.1)
 
 
-def test_a_2d_box_is_seen_in_its_slice_only(prompted, view) -> None:
+def test_a_2d_box_is_seen_in_its_slice_only(prompted, view):
     blank = view.image()
     prompted.place("BOX_2D")
     draw(prompted, view, (180, 200), (300, 280))
@@ -309,7 +307,7 @@ def test_a_2d_box_is_seen_in_its_slice_only(prompted, view) -> None:
     assert (np.abs(elsewhere.astype(int) - without).sum(axis=2) > 60).sum() < 20
 
 
-def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted) -> None:
+def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted):
     prompted.place("BOX_3D")
     prompted.prompts.stopPlacing()
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
@@ -341,7 +339,7 @@ def modes(scene):
 
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_2D", "SCRIBBLE"])
-def test_the_users_own_place_button_does_what_it_did(prompted, axial, modes, kind) -> None:
+def test_the_users_own_place_button_does_what_it_did(prompted, axial, modes, kind):
     interaction, selection = modes
     own = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsLineNode", "Ruler")
     slicer.modules.markups.logic().SetActiveList(own)
@@ -357,7 +355,7 @@ def test_the_users_own_place_button_does_what_it_did(prompted, axial, modes, kin
     assert not interaction.GetPlaceModePersistence()
 
 
-def test_another_module_takes_place_mode_over(prompted, axial, modes) -> None:
+def test_another_module_takes_place_mode_over(prompted, axial, modes):
     interaction, selection = modes
     prompted.place()
     axial.click(200, 200)
@@ -375,7 +373,7 @@ def test_another_module_takes_place_mode_over(prompted, axial, modes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
-def test_deleting_what_is_being_placed_ends_place_mode(prompted, axial, modes, kind) -> None:
+def test_deleting_what_is_being_placed_ends_place_mode(prompted, axial, modes, kind):
     interaction, _selection = modes
     prompted.place(kind)
     axial.click(200, 200)

@@ -1,7 +1,5 @@
 """Prompts in a scene that is closed, moved and edited by others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import slicer
@@ -13,12 +11,12 @@ from pumit.prompts import MaskPrompt, PointPrompt
 CLICKS = [(220, 260), (300, 240), (260, 200)]
 
 
-def test_prompts_of_all_kinds_come_in_the_order_they_were_given(prompted, axial) -> None:
+def test_prompts_of_all_kinds_come_in_the_order_they_were_given(prompted, axial):
     prompted.placeOneOfEach(axial)
     assert [type(p) for p in prompted.of()] == KINDS
 
 
-def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axial) -> None:
+def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axial):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     first = slicer.util.getNode("Liver +")
@@ -31,7 +29,7 @@ def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axi
     assert prompted.changed[-2:] == ["liver", "liver"]
 
 
-def test_removing_a_segment_removes_its_prompts_only(prompted, axial) -> None:
+def test_removing_a_segment_removes_its_prompts_only(prompted, axial):
     prompted.placeOneOfEach(axial)
     prompted.place(segmentID=SPLEEN)
     axial.click(200, 200)
@@ -44,7 +42,7 @@ def test_removing_a_segment_removes_its_prompts_only(prompted, axial) -> None:
     assert not prompted.prompts.isPlacing
 
 
-def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, axial) -> None:
+def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, axial):
     prompted.placeOneOfEach(axial)
     prompted.place("LASSO")
     axial.click(200, 200)
@@ -58,7 +56,7 @@ def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, a
 
 
 @pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "LASSO"])
-def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -> None:
+def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind):
     from harness.program.scene_state import countPythonObservers
 
     observers = countPythonObservers(slicer.mrmlScene)
@@ -71,7 +69,7 @@ def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -
     assert countPythonObservers(slicer.mrmlScene) < observers
 
 
-def test_close_leaves_no_observer(prompted, axial) -> None:
+def test_close_leaves_no_observer(prompted, axial):
     from harness.program.scene_state import countPythonObservers
 
     prompted.placeOneOfEach(axial)
@@ -83,7 +81,7 @@ def test_close_leaves_no_observer(prompted, axial) -> None:
     assert prompted.changed == ["liver"] * 6
 
 
-def test_renaming_a_segment_renames_its_nodes(prompted, axial) -> None:
+def test_renaming_a_segment_renames_its_nodes(prompted, axial):
     prompted.placeOneOfEach(axial)
     markups()[0].SetName("My points")
     prompted.segmentationNode.GetSegmentation().GetSegment("liver").SetName("Kidney")
@@ -98,7 +96,7 @@ def test_renaming_a_segment_renames_its_nodes(prompted, axial) -> None:
     }
 
 
-def test_a_copied_segment_has_no_prompts(prompted, axial, failures) -> None:
+def test_a_copied_segment_has_no_prompts(prompted, axial, failures):
     prompted.placeOneOfEach(axial)
     segmentation = prompted.segmentationNode.GetSegmentation()
     with failures.expected("Generate a new unique segment ID"):
@@ -108,7 +106,7 @@ def test_a_copied_segment_has_no_prompts(prompted, axial, failures) -> None:
     assert len(prompted.of("liver")) == len(KINDS)
 
 
-def test_prompts_of_other_segments_are_hidden_and_locked(prompted, axial) -> None:
+def test_prompts_of_other_segments_are_hidden_and_locked(prompted, axial):
     prompted.placeOneOfEach(axial)
     prompted.place(segmentID="spleen")
     axial.click(200, 200)
@@ -135,14 +133,14 @@ def folders() -> list[str]:
     ]
 
 
-def test_prompts_lie_in_one_folder_that_goes_with_the_last(prompted, axial) -> None:
+def test_prompts_lie_in_one_folder_that_goes_with_the_last(prompted, axial):
     prompted.placeOneOfEach(axial)
     assert folders() == ["S prompts"]
     prompted.prompts.clear("liver")
     assert folders() == []
 
 
-def test_points_pasted_or_moved_at_once_are_noticed(prompted, axial) -> None:
+def test_points_pasted_or_moved_at_once_are_noticed(prompted, axial):
     prompted.place()
     for xy in CLICKS:
         axial.click(*xy)
@@ -162,7 +160,7 @@ def test_points_pasted_or_moved_at_once_are_noticed(prompted, axial) -> None:
     assert [p.point_lps[0] for p in prompted.of()[3:]] == [0, -1, -2]
 
 
-def test_a_cloned_list_counts_as_further_prompts(prompted, axial) -> None:
+def test_a_cloned_list_counts_as_further_prompts(prompted, axial):
     prompted.place()
     for xy in CLICKS[:2]:
         axial.click(*xy)
@@ -177,7 +175,7 @@ def test_a_cloned_list_counts_as_further_prompts(prompted, axial) -> None:
     assert len(prompted.prompts.snapshot("liver").nodes) == 2
 
 
-def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
+def test_prompts_follow_a_scan_that_is_moved(prompted, axial):
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     axial.show(prompted.volumeNode)
@@ -193,7 +191,7 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
 
 
 @pytest.mark.parametrize("then", ["moved", "hardened", "taken out", "deleted"])
-def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, then) -> None:
+def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, then):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
@@ -218,7 +216,7 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
     assertSame(after[-1:], before[-1:], tolerance=1.5)
 
 
-def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axial) -> None:
+def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axial):
     prompted.prompts.setMaskPrior("liver", prompted.blob(), prompted.volumeNode)
     prompted.place()
     axial.click(220, 260)
@@ -234,7 +232,7 @@ def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axi
     assert [type(p) for p in prompted.of()] == [PointPrompt]
 
 
-def test_a_mask_prior_is_brought_onto_another_grid(prompted) -> None:
+def test_a_mask_prior_is_brought_onto_another_grid(prompted):
     prompted.prompts.setMaskPrior("liver", prompted.blob(), prompted.volumeNode)
     other = addScan(shape=(80, 60, 35), spacing_dhw=(1.25, 1.1, 1.8))
     matrix = slicer.util.vtkMatrixFromArray(np.eye(4))

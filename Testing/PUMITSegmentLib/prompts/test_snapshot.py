@@ -1,7 +1,5 @@
 """Prompts put back as they were, against a plain list of what they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import slicer
@@ -92,7 +90,7 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
 )
 @given(moves=st.lists(st.sampled_from(MOVES), max_size=14), seed=st.integers(0, 10**6))
 @example(moves=["positive point"] * 3 + ["delete point"], seed=0)
-def test_any_earlier_moment_comes_back(prompted, moves: list[str], seed: int) -> None:
+def test_any_earlier_moment_comes_back(prompted, moves, seed):
     random = np.random.default_rng(seed)
     prompted.prompts.clear("liver")
     moments = [(prompted.prompts.snapshot("liver"), described(prompted.of()))]
@@ -114,7 +112,7 @@ def test_any_earlier_moment_comes_back(prompted, moves: list[str], seed: int) ->
     prompted.prompts.clear("liver")
 
 
-def test_points_go_on_being_placed_after_undo(prompted, axial) -> None:
+def test_points_go_on_being_placed_after_undo(prompted, axial):
     prompted.place()
     axial.click(220, 260)
     before = prompted.prompts.snapshot("liver")
@@ -134,7 +132,7 @@ def test_points_go_on_being_placed_after_undo(prompted, axial) -> None:
 
 
 @pytest.mark.parametrize("kind", ["BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
-def test_undo_drops_what_is_being_drawn_and_lets_it_be_drawn_anew(prompted, axial, kind) -> None:
+def test_undo_drops_what_is_being_drawn_and_lets_it_be_drawn_anew(prompted, axial, kind):
     prompted.place(kind)
     axial.click(180, 200)
     prompted.prompts.restore("liver", prompted.prompts.snapshot("liver"))
@@ -148,7 +146,7 @@ def test_undo_drops_what_is_being_drawn_and_lets_it_be_drawn_anew(prompted, axia
     assert len(markups()) == 1
 
 
-def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial) -> None:
+def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial):
     prompted.place()
     axial.click(220, 260)
     prompted.prompts.stopPlacing()
@@ -161,7 +159,7 @@ def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial) -> None:
     assert node.GetName() == "Liver +"
 
 
-def test_a_removed_segment_gets_its_prompts_back(prompted, axial) -> None:
+def test_a_removed_segment_gets_its_prompts_back(prompted, axial):
     prompted.place()
     axial.click(220, 260)
     prompted.place("BOX_2D")
@@ -183,7 +181,7 @@ def test_a_removed_segment_gets_its_prompts_back(prompted, axial) -> None:
     assert len(prompted.of()[1].corners_lps) == 4
 
 
-def test_the_value_is_read_again_only_after_a_change(prompted, axial) -> None:
+def test_the_value_is_read_again_only_after_a_change(prompted, axial):
     def changed() -> bool:
         nonlocal known
         before, known = known, prompted.prompts.read("liver", prompted.volumeNode)
@@ -215,7 +213,7 @@ def test_the_value_is_read_again_only_after_a_change(prompted, axial) -> None:
 
 
 @pytest.mark.parametrize("name", ["scene.mrb", "scene.mrml"])
-def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name) -> None:
+def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     prompted.prompts.showOnly("spleen")
@@ -257,7 +255,7 @@ def giveCache(folder) -> None:
     slicer.mrmlScene.SetDataIOManager(manager)
 
 
-def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -> None:
+def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     save(tmp_path / "scene.mrb")
@@ -274,7 +272,7 @@ def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -
     assertSame(prompted.of(), before)
 
 
-def test_saved_markups_are_the_same_prompts_to_the_command_line(prompted, axial, tmp_path) -> None:
+def test_saved_markups_are_the_same_prompts_to_the_command_line(prompted, axial, tmp_path):
     prompted.place()
     axial.click(220, 260)
     prompted.place(isPositive=False)

@@ -1,7 +1,5 @@
 """A cine: every frame of a sequence has its own segments, and may continue from another frame's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -55,7 +53,7 @@ class Cine(Viewed):
 cine = opened(Cine)
 
 
-def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:
+def test_segments_prompts_and_steps_are_of_their_frame(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.goTo(1)
@@ -85,7 +83,7 @@ def test_segments_prompts_and_steps_are_of_their_frame(cine: Cine) -> None:
 
 
 @pytest.mark.parametrize("isPlacing", [True, False])
-def test_another_frame_while_computing_is_no_edit_by_hand(cine: Cine, isPlacing: bool) -> None:
+def test_another_frame_while_computing_is_no_edit_by_hand(cine, isPlacing):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.view.clickAt((11, 11, 8))
@@ -99,7 +97,7 @@ def test_another_frame_while_computing_is_no_edit_by_hand(cine: Cine, isPlacing:
     assert cine.status == "Undone: point inside, Ventricle."
 
 
-def test_an_edit_by_hand_is_kept_also_after_another_frame(cine: Cine) -> None:
+def test_an_edit_by_hand_is_kept_also_after_another_frame(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.logic.stopPlacing()
@@ -112,7 +110,7 @@ def test_an_edit_by_hand_is_kept_also_after_another_frame(cine: Cine) -> None:
     np.testing.assert_array_equal(cine.now(), A | B)
 
 
-def test_steps_are_of_their_frame_also_after_another_scan(cine: Cine) -> None:
+def test_steps_are_of_their_frame_also_after_another_scan(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     scan, other = cine.volumeNode, Panel.addScan(cine, "Another")
@@ -127,7 +125,7 @@ def test_steps_are_of_their_frame_also_after_another_scan(cine: Cine) -> None:
     assert not cine.now().any()
 
 
-def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
+def test_what_changed_flashes_in_its_own_frame_only(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.view.clickAt((11, 11, 8))
@@ -138,7 +136,7 @@ def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
     assert cine.panel.flash.node is None
 
 
-def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
+def test_an_answer_for_a_frame_that_is_left_is_not_written(cine):
     cine.view.clickAt((8, 8, 8))
     late = cine.worker.requests[-1]
     cine.goTo(1)
@@ -152,7 +150,7 @@ def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
     np.testing.assert_array_equal(cine.now(), A)
 
 
-def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
+def test_a_frame_starts_from_the_last_ones_mask(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.view.clickAt((6, 6, 6))
@@ -181,7 +179,7 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     assert not cine.now().any()
 
 
-def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
+def test_what_one_click_made_is_clicked_again(cine):
     """A network that is given a mask keeps most of it, also of what has contracted."""
 
     def prompts_sent() -> list[Any]:
@@ -216,7 +214,7 @@ def test_what_one_click_made_is_clicked_again(cine: Cine) -> None:
     np.testing.assert_array_equal(prior.mask, A | B)
 
 
-def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cine) -> None:
+def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine):
     scans: list[np.ndarray] = []
     setVolume = cine.worker.set_volume
     cine.worker.set_volume = lambda volume: (scans.append(volume.array), setVolume(volume))
@@ -237,7 +235,7 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine: Cin
     assert "last frame's mask" not in cine.status
 
 
-def test_a_click_that_finds_another_structure_is_not_believed(cine: Cine) -> None:
+def test_a_click_that_finds_another_structure_is_not_believed(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.goTo(1)
@@ -249,7 +247,7 @@ def test_a_click_that_finds_another_structure_is_not_believed(cine: Cine) -> Non
     np.testing.assert_array_equal(prior.mask, A)
 
 
-def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
+def test_all_frames_that_follow_are_segmented(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.press(cine.ui.continueAllButton)
@@ -263,9 +261,7 @@ def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
         np.testing.assert_array_equal(cine.now(), mask)
 
 
-def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(
-    cine: Cine,
-) -> None:
+def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(cine):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     cine.press(cine.ui.continueAllButton)
@@ -288,7 +284,7 @@ def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(
     assert not cine.logic.isComputing
 
 
-def test_a_new_segment_is_in_every_frame_that_is_shown(cine: Cine) -> None:
+def test_a_new_segment_is_in_every_frame_that_is_shown(cine):
     cine.goTo(1)
     spleen = cine.logic.newSegment("Spleen")
     cine.goTo(0)
@@ -305,7 +301,7 @@ def test_a_new_segment_is_in_every_frame_that_is_shown(cine: Cine) -> None:
     assert not cine.ui.frameLabel.visible
 
 
-def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine: Cine) -> None:
+def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine):
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Brain")
     node.CreateDefaultDisplayNodes()
     node.SetReferenceImageGeometryParameterFromVolumeNode(cine.volumeNode)
@@ -329,7 +325,7 @@ def heightOfSurface(cine: Cine) -> float:
     return float(bounds[5] - bounds[4])
 
 
-def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(cine: Cine) -> None:
+def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(cine):
     background = cine.logic.background
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
@@ -359,7 +355,7 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
     assert not cine.ui.show3DButton.checked
 
 
-def test_frames_are_saved_with_the_scene(cine: Cine, tmp_path: Any) -> None:
+def test_frames_are_saved_with_the_scene(cine, tmp_path):
     cine.view.clickAt((8, 8, 8))
     cine.answer(A)
     # Friction 11: it was grey in the frame that was clicked, and one had to step first.

@@ -1,8 +1,5 @@
 """The clicked view decides: no scan changes that the view does not show."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +17,7 @@ patients = opened(TwoViews)
 # --- a scan that the view does not show -----------------------------------------------------------
 
 
-def test_a_click_on_the_patient_that_is_shown_leaves_the_other_one_alone(
-    patients: TwoViews,
-) -> None:
+def test_a_click_on_the_patient_that_is_shown_leaves_the_other_one_alone(patients):
     patients.loadPatient()
     assert not patients.clickAndAnswer()
     assert patients.isUntouched()
@@ -33,7 +28,7 @@ def test_a_click_on_the_patient_that_is_shown_leaves_the_other_one_alone(
     assert not points.GetDisplayVisibility()
 
 
-def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients: TwoViews) -> None:
+def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients):
     second = patients.loadPatient()
     patients.view.clickAt(PLACE)
     patients.press(patients.ui.firstChoiceButton)
@@ -47,7 +42,7 @@ def test_work_on_it_changes_over_to_the_patient_that_is_shown(patients: TwoViews
     assert np.array_equal(patients.liverVoxels().astype(bool).sum(), A.sum())
 
 
-def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> None:
+def test_show_it_brings_the_scan_that_is_worked_on_back(patients):
     second = patients.loadPatient()
     for node in (patients.volumeNode, second):  # it is asked as soon as another one is shown
         patients.view.show(node)
@@ -63,7 +58,7 @@ def test_show_it_brings_the_scan_that_is_worked_on_back(patients: TwoViews) -> N
     assert patients.clickAndAnswer()
 
 
-def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(patients: TwoViews) -> None:
+def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(patients):
     patients.view.show(patients.addPatient())
     patients.view.compositeNode.SetForegroundVolumeID(patients.volumeNode.GetID())
     for opacity in (0.0, 0.01):
@@ -74,7 +69,7 @@ def test_a_scan_that_is_laid_over_without_being_seen_gets_no_click(patients: Two
         assert "Second patient" in patients.status
 
 
-def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients: TwoViews) -> None:
+def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients):
     patients.fuse(1.0)
     assert not patients.clickAndAnswer()
     assert patients.isUntouched()
@@ -89,7 +84,7 @@ def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients: Two
 # --- several scans in one view --------------------------------------------------------------------
 
 
-def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews) -> None:
+def test_fused_scans_of_one_patient_and_position_take_clicks(patients):
     for node in (patients.volumeNode, patients.fuse(0.5)):
         stateDicom(node, "P-7710", FRAME)
     assert patients.clickAndAnswer()
@@ -97,9 +92,7 @@ def test_fused_scans_of_one_patient_and_position_take_clicks(patients: TwoViews)
     assert any(line.startswith("CT abdomen\n") for line in lines)
 
 
-def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(
-    patients: TwoViews,
-) -> None:
+def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(patients):
     for first, second in (
         (("", FRAME), ("", FRAME)),
         (("Anonymous", FRAME), ("Anonymous", FRAME)),
@@ -124,9 +117,7 @@ def test_fused_scans_of_unknown_patients_take_no_click_before_the_user_says_so(
         patients.process()
 
 
-def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_click(
-    patients: TwoViews,
-) -> None:
+def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_click(patients):
     stateDicom(patients.volumeNode, "P-7710", FRAME, "Miller^Ann")
     stateDicom(patients.fuse(0.5), "P-7711", FRAME, "Smith^Bo")
     assert not patients.clickAndAnswer()
@@ -137,7 +128,7 @@ def test_a_scan_with_one_of_another_patient_is_shown_alone_before_it_takes_a_cli
     assert patients.clickAndAnswer()
 
 
-def test_what_pumit_made_from_a_scan_may_lie_over_it(patients: TwoViews) -> None:
+def test_what_pumit_made_from_a_scan_may_lie_over_it(patients):
     made = addVolumeNode("Reconstruction", readVolume(patients.volumeNode), patients.volumeNode)
     patients.view.compositeNode.SetForegroundVolumeID(made.GetID())
     patients.view.compositeNode.SetForegroundOpacity(0.5)
@@ -147,9 +138,7 @@ def test_what_pumit_made_from_a_scan_may_lie_over_it(patients: TwoViews) -> None
 # --- several views --------------------------------------------------------------------------------
 
 
-def test_of_two_views_side_by_side_only_that_of_the_scan_takes_clicks(
-    patients: TwoViews, sliceView: Any
-) -> None:
+def test_of_two_views_side_by_side_only_that_of_the_scan_takes_clicks(patients, sliceView):
     second, other = patients.addPatient(), sliceView("Yellow", "Axial")
     elsewhere = sliceView("Elsewhere", "Axial")  # which a script opened in a window
     count = len(patients.worker.requests)
@@ -163,9 +152,7 @@ def test_of_two_views_side_by_side_only_that_of_the_scan_takes_clicks(
     assert patients.clickAndAnswer()
 
 
-def test_a_prompt_that_is_dragged_in_the_view_of_another_patient_stays(
-    patients: TwoViews, sliceView: Any
-) -> None:
+def test_a_prompt_that_is_dragged_in_the_view_of_another_patient_stays(patients, sliceView):
     second, other = patients.addPatient(), sliceView("Yellow", "Axial")
     other.show(second)
     patients.logic.stopPlacing()
@@ -179,7 +166,7 @@ def test_a_prompt_that_is_dragged_in_the_view_of_another_patient_stays(
     assert "Second patient" in patients.status
 
 
-def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
+def test_a_layout_that_comes_later_is_guarded_too(patients):
     second = patients.addPatient()
     manager = slicer.app.layoutManager()
     manager.setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutCompareView)
@@ -193,7 +180,7 @@ def test_a_layout_that_comes_later_is_guarded_too(patients: TwoViews) -> None:
     assert patients.isUntouched()
 
 
-def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews) -> None:
+def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients):
     slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
     solid = open_views.threeDView("1")
     solid.resetFocalPoint()
@@ -207,9 +194,7 @@ def test_a_3d_view_that_does_not_show_the_scan_takes_no_click(patients: TwoViews
     assert patients.logic.guard.allows(viewNode=solid.viewNode)
 
 
-def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(
-    patients: TwoViews, sliceView: Any
-) -> None:
+def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(patients, sliceView):
     second, other = patients.addPatient(), sliceView("Yellow", "Axial")
     other.show(second)
     patients.process()
@@ -223,9 +208,7 @@ def test_a_button_counts_for_the_views_together_once_the_mouse_left_them(
     assert len(patients.worker.requests) == count + 1
 
 
-def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
-    loadModule: Any, sliceView: Any
-) -> None:
+def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(loadModule, sliceView):
     view = sliceView("Red", "Axial")
     first, second = (slicer.util.addVolumeFromArray(np.zeros(SHAPE, np.int16)) for _ in range(2))
     view.show(second)
@@ -239,9 +222,7 @@ def test_a_panel_that_is_opened_late_works_on_the_scan_that_is_seen(
     panel.close()
 
 
-def test_an_outline_is_drawn_in_the_views_of_its_own_scan(
-    patients: TwoViews, sliceView: Any
-) -> None:
+def test_an_outline_is_drawn_in_the_views_of_its_own_scan(patients, sliceView):
     """In compare layouts the one patient's liver lay over the other patient."""
     other = sliceView("Green", "Axial")
     second = patients.addPatient()
@@ -271,9 +252,7 @@ def test_an_outline_is_drawn_in_the_views_of_its_own_scan(
     patients.gui.enter()
 
 
-def test_views_that_the_user_chose_for_a_segmentation_stay(
-    patients: TwoViews, sliceView: Any
-) -> None:
+def test_views_that_the_user_chose_for_a_segmentation_stay(patients, sliceView):
     other = sliceView("Green", "Axial")
     display = patients.first.GetDisplayNode()
     display.AddViewNodeID(other.sliceNode.GetID())
@@ -282,9 +261,7 @@ def test_views_that_the_user_chose_for_a_segmentation_stay(
     assert list(display.GetViewNodeIDs()) == [other.sliceNode.GetID()]
 
 
-def test_a_scene_saved_in_a_compare_layout_opens_in_any(
-    patients: TwoViews, sliceView: Any, tmp_path: Path
-) -> None:
+def test_a_scene_saved_in_a_compare_layout_opens_in_any(patients, sliceView, tmp_path):
     other = sliceView("Green", "Axial")
     other.show(patients.addPatient())
     patients.process()
@@ -302,8 +279,8 @@ def test_a_scene_saved_in_a_compare_layout_opens_in_any(
 
 @pytest.mark.parametrize("isOpen", [True, False])
 def test_a_compare_layout_that_was_saved_draws_each_outline_over_its_own_scan(
-    patients: TwoViews, sliceView: Any, tmp_path: Path, isOpen: bool
-) -> None:
+    patients, sliceView, tmp_path, isOpen
+):
     other = sliceView("Green", "Axial")
     names = {"Red": patients.volumeNode.GetName(), "Green": "Second patient"}
     other.show(patients.addPatient())

@@ -1,7 +1,5 @@
 """A segmentation that is loaded from a file is offered to the scan that it fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 import slicer
 from daily_panel import A, Daily
-from panel_scene import Panel
 from PUMITSegmentLib.scene.same_patient import kinship, vouch
 from PUMITSegmentLib.segments.scan_of import scanOf
 from scripted_worker import box
@@ -27,7 +24,7 @@ def saved(daily: Daily, folder: Path) -> str:
     return path
 
 
-def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: Path) -> None:
+def test_a_loaded_result_is_corrected_by_the_next_click(daily, tmp_path):
     """Friction 12: it was offered to no scan, and had to be chosen by hand."""
     node = slicer.util.loadSegmentation(saved(daily, tmp_path))
     daily.process()
@@ -40,7 +37,7 @@ def test_a_loaded_result_is_corrected_by_the_next_click(daily: Daily, tmp_path: 
     assert np.array_equal(daily.worker.requests[-1].prompts[0].mask, A)
 
 
-def test_what_does_not_fit_is_not_offered(daily: Daily, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_not_offered(daily, tmp_path):
     path, scan = saved(daily, tmp_path), daily.volumeNode
     for depth, spacing, origin in ((20, 2.0, 0.0), (20, 1.0, 0.4), (7, 1.0, 0.0)):
         scan.SetSpacing(1.0, 1.0, spacing)
@@ -53,7 +50,7 @@ def test_what_does_not_fit_is_not_offered(daily: Daily, tmp_path: Path) -> None:
         slicer.mrmlScene.RemoveNode(node)
 
 
-def test_a_segmentation_of_our_own_is_not_asked_about(daily: Daily) -> None:
+def test_a_segmentation_of_our_own_is_not_asked_about(daily):
     daily.logic.parameters.segmentation = None
     daily.logic.newSegment("Spleen")
     daily.process()
@@ -74,7 +71,7 @@ def takeIt(daily: Daily, node: Any) -> None:
     assert [each.GetName() for each in nodes("vtkMRMLSegmentationNode")] == [node.GetName()]
 
 
-def test_a_result_of_the_scan_is_offered(daily: Daily, tmp_path: Path) -> None:
+def test_a_result_of_the_scan_is_offered(daily, tmp_path):
     """A DICOM-SEG names its scan. A click would have begun another segmentation beside it."""
     node = loaded(saved(daily, tmp_path), daily.volumeNode)
     daily.process()
@@ -82,7 +79,7 @@ def test_a_result_of_the_scan_is_offered(daily: Daily, tmp_path: Path) -> None:
     takeIt(daily, node)
 
 
-def test_what_was_loaded_in_another_module_is_offered(daily: Daily, tmp_path: Path) -> None:
+def test_what_was_loaded_in_another_module_is_offered(daily, tmp_path):
     path = saved(daily, tmp_path)
     daily.gui.exit()
     node = loaded(path, daily.volumeNode)
@@ -92,7 +89,7 @@ def test_what_was_loaded_in_another_module_is_offered(daily: Daily, tmp_path: Pa
     takeIt(daily, node)
 
 
-def test_what_was_loaded_before_its_scan_is_offered_with_it(daily: Daily, tmp_path: Path) -> None:
+def test_what_was_loaded_before_its_scan_is_offered_with_it(daily, tmp_path):
     path = saved(daily, tmp_path)
     slicer.mrmlScene.RemoveNode(daily.volumeNode)
     node = loaded(path)
@@ -133,9 +130,7 @@ def clickIn(daily: Daily) -> bool:
 ANSWERS = (("No", False), ("Yes", True))  # and whether a mask is asked for
 
 
-def test_a_segmentation_that_refers_to_another_series_is_asked_about(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segmentation_that_refers_to_another_series_is_asked_about(daily, tmp_path, monkeypatch):
     """A DICOM-SEG of March, chosen with the scan of June, was taken for one of June."""
     node = chosen(daily, tmp_path, instances="1.3.1 1.3.2")
     for answer, isAsked in ANSWERS:
@@ -148,9 +143,7 @@ def test_a_segmentation_that_refers_to_another_series_is_asked_about(
         assert (scanOf(node) is daily.volumeNode) is isAsked
 
 
-def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(daily, tmp_path, monkeypatch):
     questions = Questions(monkeypatch, "No")
     chosen(daily, tmp_path, instances="1.2.3 1.2.2")
     assert clickIn(daily)
@@ -158,8 +151,8 @@ def test_a_segmentation_that_refers_to_the_scan_is_not_asked_about(
 
 
 def test_a_label_under_another_identifier_of_the_patient_is_asked_about(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    daily, tmp_path, monkeypatch
+):
     """It was refused: a scan and its label that were anonymised differently were a dead end."""
     node = chosen(daily, tmp_path, "P-0007", instances="1.3.1 1.3.2")
     for answer, isAsked in ANSWERS:
@@ -172,9 +165,7 @@ def test_a_label_under_another_identifier_of_the_patient_is_asked_about(
         assert isAsked is ("another patient" not in daily.status)
 
 
-def test_a_label_of_another_patient_that_names_a_scan_is_refused(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_label_of_another_patient_that_names_a_scan_is_refused(daily, tmp_path, monkeypatch):
     """Its scan was deleted, and one answer would have given its voxels this patient's headers."""
     questions = Questions(monkeypatch, "Yes")
     node = chosen(daily, tmp_path, "P-0007")
@@ -184,9 +175,7 @@ def test_a_label_of_another_patient_that_names_a_scan_is_refused(
     assert "another patient" in daily.status
 
 
-def test_a_segmentation_of_another_patient_elsewhere_is_refused(
-    daily: Daily, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_segmentation_of_another_patient_elsewhere_is_refused(daily, tmp_path, monkeypatch):
     questions = Questions(monkeypatch, "Yes")
     node = chosen(daily, tmp_path, "P-0007")
     daily.volumeNode.SetOrigin(0.4, 0.0, 0.0)
@@ -237,24 +226,20 @@ def relation(scans: list[Any]) -> str:
         (("P-7710", FRAME), ("", FRAME), "UNKNOWN"),
     ],
 )
-def test_dicom_decides(
-    scans: list[Any], first: tuple[str, str], second: tuple[str, str], expected: str
-) -> None:
+def test_dicom_decides(scans, first, second, expected):
     stateDicom(scans[0], *first)
     stateDicom(scans[1], *second)
     assert relation(scans) == expected
 
 
 @pytest.mark.parametrize("text", PLACEHOLDERS)
-def test_a_placeholder_states_nothing(scans: list[Any], text: str) -> None:
+def test_a_placeholder_states_nothing(scans, text):
     for node in scans:
         stateDicom(node, text, FRAME)
     assert relation(scans) == "UNKNOWN"
 
 
-def test_headers_in_the_database_are_asked_and_two_statements_are_none(
-    scans: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_in_the_database_are_asked_and_two_statements_are_none(scans, monkeypatch):
     stated = {"0010,0020": "P-7710", "0020,0052": FRAME}
     database = SimpleNamespace(isOpen=True, instanceValue=lambda uid, tag: stated.get(tag, ""))
     monkeypatch.setattr(slicer, "dicomDatabase", database, raising=False)
@@ -265,7 +250,7 @@ def test_headers_in_the_database_are_asked_and_two_statements_are_none(
     assert relation(scans) == "UNKNOWN"
 
 
-def test_the_word_of_the_user_is_saved_with_the_scene(scans: list[Any], tmp_path: Path) -> None:
+def test_the_word_of_the_user_is_saved_with_the_scene(scans, tmp_path):
     assert relation(scans) == "UNKNOWN"
     vouch(*scans)
     vouch(*scans)
@@ -277,7 +262,7 @@ def test_the_word_of_the_user_is_saved_with_the_scene(scans: list[Any], tmp_path
     assert relation([slicer.util.getNode(name) for name in ("First", "Second")]) == "SAME"
 
 
-def test_the_word_of_the_user_does_not_join_two_patients(scans: list[Any]) -> None:
+def test_the_word_of_the_user_does_not_join_two_patients(scans):
     vouch(*scans)
     stateDicom(scans[0], "P-7710", FRAME)
     stateDicom(scans[1], "P-7711", FRAME)
@@ -289,7 +274,7 @@ LIVER, SPLEEN = box((5, 5, 5), (13, 13, 13)), box((13, 13, 13), (18, 18, 18))
 CORRECTED = box((5, 5, 5), (12, 12, 12))
 
 
-def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
+def test_a_scene_of_an_earlier_version_goes_on(panel):
     slicer.util.loadScene(str(SCENE))
     panel.process()
     segmentation = panel.logic.segmentationNode.GetSegmentation()
@@ -316,9 +301,7 @@ def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
         (2, "Liver is empty: 2 clicks or marks are not computed yet; press Update."),
     ],
 )
-def test_a_prompt_that_was_not_computed_is_said(
-    panel: Panel, tmp_path: Path, clicks: int, words: str
-) -> None:
+def test_a_prompt_that_was_not_computed_is_said(panel, tmp_path, clicks, words):
     """F16: a scene saved during a computation opened with "choose Point", and 0 mL."""
     panel.load()
     segmentID = panel.logic.newSegment("Liver")

@@ -1,9 +1,5 @@
 """Another scan brings its own segmentation: nothing of one patient is written into another's."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import slicer
@@ -27,9 +23,7 @@ def no(patients: TwoPatients, monkeypatch: pytest.MonkeyPatch) -> Questions:
 # --- a scan and its segmentation ------------------------------------------------------------------
 
 
-def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
-    patients: TwoPatients,
-) -> None:
+def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(patients):
     before = patients.liverVoxels()
     second = patients.addPatient()
     assert patients.logic.isPlacing
@@ -49,7 +43,7 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
     assert patients.segment().GetName() == "Liver"
 
 
-def test_a_scribble_that_another_scan_ends_is_not_computed(patients: TwoPatients) -> None:
+def test_a_scribble_that_another_scan_ends_is_not_computed(patients):
     patients.press(patients.ui.scribbleButton)
     patients.view.clickAt((14, 12, 10))
     patients.choose(patients.addPatient())
@@ -57,7 +51,7 @@ def test_a_scribble_that_another_scan_ends_is_not_computed(patients: TwoPatients
     assert patients.status.startswith("Add a segment")
 
 
-def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoPatients) -> None:
+def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients):
     before = patients.liverVoxels()
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.process()
@@ -72,9 +66,7 @@ def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoP
     assert np.array_equal(patients.liverVoxels(), before)
 
 
-def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
-    patients: TwoPatients, tmp_path: Any
-) -> None:
+def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(patients, tmp_path):
     path = str(tmp_path / "liver.seg.nrrd")
     slicer.util.saveNode(patients.first, path)
     loaded = slicer.util.loadSegmentation(path)  # refers to no scan
@@ -86,9 +78,7 @@ def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
     assert patients.logic.segmentationNode is None
 
 
-def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
-    patients: TwoPatients, tmp_path: Any
-) -> None:
+def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(patients, tmp_path):
     path = str(tmp_path / "liver.seg.nrrd")
     slicer.util.saveNode(patients.first, path)
     slicer.mrmlScene.Clear()
@@ -102,9 +92,7 @@ def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
 
 
-def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
-    patients: TwoPatients,
-) -> None:
+def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(patients):
     patients.addPatient()
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.process()
@@ -112,9 +100,7 @@ def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
     assert patients.logic.segmentationNode is None
 
 
-def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(
-    patients: TwoPatients,
-) -> None:
+def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(patients):
     first = patients.volumeNode
     second = patients.addPatient()
     patients.choose(second)
@@ -133,9 +119,7 @@ def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(
     assert patients.logic.segmentationNode is own
 
 
-def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(
-    patients: TwoPatients,
-) -> None:
+def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(patients):
     first = patients.volumeNode
     other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
     other.CreateDefaultDisplayNodes()
@@ -148,7 +132,7 @@ def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(
     assert patients.logic.segmentationNode is patients.first
 
 
-def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients: TwoPatients) -> None:
+def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients):
     first = patients.volumeNode
     second = patients.addPatient("PET")
     patients.view.compositeNode.SetForegroundVolumeID(second.GetID())
@@ -157,7 +141,7 @@ def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients: TwoP
     assert patients.view.compositeNode.GetBackgroundVolumeID() == first.GetID()
 
 
-def test_an_empty_segmentation_goes_on_with_the_scan(patients: TwoPatients) -> None:
+def test_an_empty_segmentation_goes_on_with_the_scan(patients):
     second = patients.addPatient()
     patients.choose(second)
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Empty")
@@ -179,9 +163,7 @@ def onTheFirstOnes(patients: TwoPatients) -> None:
     assert patients.logic.segmentationNode is patients.first
 
 
-def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(
-    patients: TwoPatients, no: Questions
-) -> None:
+def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(patients, no):
     before = patients.liverVoxels()
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
@@ -198,9 +180,7 @@ def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(
     assert "Second patient" in patients.ui.statusLabel.text
 
 
-def test_a_yes_is_requested_once_and_not_of_a_prompt_that_is_moved(
-    patients: TwoPatients, yes: Questions
-) -> None:
+def test_a_yes_is_requested_once_and_not_of_a_prompt_that_is_moved(patients, yes):
     onTheFirstOnes(patients)
     count = len(patients.worker.requests)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
@@ -216,7 +196,7 @@ def test_a_yes_is_requested_once_and_not_of_a_prompt_that_is_moved(
     assert np.array_equal(patients.mask(patients.liver), B)
 
 
-def test_the_question_says_that_voxels_are_too_large(patients: TwoPatients, no: Questions) -> None:
+def test_the_question_says_that_voxels_are_too_large(patients, no):
     """A PET's segment, corrected on the CT, keeps the PET's voxels."""
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
@@ -227,7 +207,7 @@ def test_the_question_says_that_voxels_are_too_large(patients: TwoPatients, no: 
     assert "are 0.25 x 0.25 x 1 mm" in no.texts[1]
 
 
-def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Questions) -> None:
+def test_a_yes_does_not_count_in_the_next_scene(patients, yes):
     onTheFirstOnes(patients)
     patients.press(patients.ui.pointButton)
     ids = (patients.first.GetID(), patients.volumeNode.GetID())
@@ -243,9 +223,7 @@ def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Ques
     assert "Third patient" in yes.texts[1]
 
 
-def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
-    patients: TwoPatients, no: Questions
-) -> None:
+def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(patients, no):
     slicer.mrmlScene.RemoveNode(patients.volumeNode)
     patients.addPatient()
     patients.ui.segmentationSelector.setCurrentNode(patients.first)
@@ -254,7 +232,7 @@ def test_the_segmentation_of_a_deleted_scan_is_requested_about_too(
     assert not patients.logic.isPlacing
 
 
-def test_choosing_a_scan_keeps_the_tool(patients: TwoPatients) -> None:
+def test_choosing_a_scan_keeps_the_tool(patients):
     """Friction 10: going to and fro between PET and CT, Point was pressed again each time."""
     first, second = patients.volumeNode, patients.addPatient()
     patients.choose(second)
@@ -272,7 +250,7 @@ def test_choosing_a_scan_keeps_the_tool(patients: TwoPatients) -> None:
     assert not patients.logic.isPlacing
 
 
-def test_going_back_brings_segment_steps_and_the_pending_click(patients: TwoPatients) -> None:
+def test_going_back_brings_segment_steps_and_the_pending_click(patients):
     logic, first = patients.logic, patients.volumeNode
     patients.press(patients.ui.newSegmentButton)
     spleen = logic.segmentID
@@ -300,7 +278,7 @@ def test_going_back_brings_segment_steps_and_the_pending_click(patients: TwoPati
     assert logic.promptCount(patients.liver) == 0
 
 
-def test_steps_are_forgotten_with_the_scan_and_on_another_one(patients: TwoPatients) -> None:
+def test_steps_are_forgotten_with_the_scan_and_on_another_one(patients):
     logic, scan = patients.logic, patients.volumeNode
     second = patients.addPatient()
     patients.choose(second)

@@ -1,7 +1,5 @@
 """Two patients on each other, and whatever is done in any order: neither changes the other's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -346,9 +344,7 @@ def walk(
 
 
 @pytest.mark.slow
-def test_no_sequence_changes_a_voxel_of_the_patient_that_is_not_shown(
-    walk: Walk, failures: Any
-) -> None:
+def test_no_sequence_changes_a_voxel_of_the_patient_that_is_not_shown(walk, failures):
     steps = 0
     for seed in range(SEQUENCES):
         walk.begin(seed)

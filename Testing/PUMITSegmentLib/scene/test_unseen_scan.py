@@ -104,7 +104,7 @@ WAYS = (
 )
 
 
-def test_nothing_else_changes_a_scan_that_no_view_shows(patients: TwoViews) -> None:
+def test_nothing_else_changes_a_scan_that_no_view_shows(patients):
     patients.logic.stopPlacing()
     count = len(patients.worker.requests)
     patients.loadPatient()
@@ -119,16 +119,14 @@ def test_nothing_else_changes_a_scan_that_no_view_shows(patients: TwoViews) -> N
         assert not patients.logic.isPlacing, way
 
 
-def test_what_was_refused_is_done_once_the_scan_is_shown(patients: TwoViews) -> None:
+def test_what_was_refused_is_done_once_the_scan_is_shown(patients):
     patients.loadPatient()
     byFind(patients)
     patients.press(patients.ui.secondChoiceButton)
     assert patients.first.GetSegmentation().GetNumberOfSegments() == 2
 
 
-def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(
-    patients: TwoViews,
-) -> None:
+def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(patients):
     patients.view.clickAt(PLACE)
     patients.loadPatient()
     patients.answer(B)
@@ -139,9 +137,7 @@ def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(
     assert np.array_equal(patients.logic.maskOf(patients.liver), B)
 
 
-def test_an_answer_for_another_segmentation_of_the_scan_is_not_written(
-    patients: TwoViews,
-) -> None:
+def test_an_answer_for_another_segmentation_of_the_scan_is_not_written(patients):
     asked = patients.logic.guard.asked()
     other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
     patients.logic.parameters.segmentation = other
@@ -152,7 +148,7 @@ def test_an_answer_for_another_segmentation_of_the_scan_is_not_written(
     assert "segmentation has changed" in patients.status
 
 
-def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients: TwoViews) -> None:
+def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients):
     questions: list[str] = []
     patients.logic.permission.confirm = lambda question: bool(questions.append(question)) or True
     stateDicom(patients.volumeNode, "P-7710", FRAME)
@@ -176,7 +172,7 @@ def scan(name: str, value: int) -> Any:
 
 @pytest.mark.parametrize("mode", ["Alpha", "ReverseAlpha"])
 @pytest.mark.parametrize("opacity", [0.0, 0.5, 1.0])
-def test_layers_are_seen_as_they_are_drawn(sliceView: Any, mode: str, opacity: float) -> None:
+def test_layers_are_seen_as_they_are_drawn(sliceView, mode, opacity):
     view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
     view.show(white)
     layers = view.compositeNode
@@ -190,7 +186,7 @@ def test_layers_are_seen_as_they_are_drawn(sliceView: Any, mode: str, opacity: f
     assert len(shownScans(view.sliceNode)) == 1 + (0 < share < 1)
 
 
-def test_a_further_layer_hides_what_lies_below_it(sliceView: Any) -> None:
+def test_a_further_layer_hides_what_lies_below_it(sliceView):
     view, white, black = sliceView("Red"), scan("White", 100), scan("Black", 0)
     view.show(white)
     layers = view.compositeNode
@@ -242,14 +238,14 @@ def changes(function: ast.FunctionDef) -> set[str]:
     return found
 
 
-def test_every_function_that_changes_segments_asks_the_guard() -> None:
+def test_every_function_that_changes_segments_asks_the_guard():
     changing = [(file, each) for file, each in functions() if changes(each)]
     assert len(changing) >= 9
     unguarded = {f"{file}: {each.name}" for file, each in changing if not names(each) & GUARDS}
     assert unguarded == UNSEEN
 
 
-def test_voxels_are_written_in_three_places() -> None:
+def test_voxels_are_written_in_three_places():
     files = {
         file
         for file, function in functions()

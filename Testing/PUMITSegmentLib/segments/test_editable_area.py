@@ -1,7 +1,5 @@
 """Settings of the Segment Editor under "Masking" hold, and other segments change only as chosen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -95,7 +93,7 @@ def edited(scene: Any) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 def test_segment_changes_inside_the_editable_area_alone_as_in_the_segment_editor(
     scene, edited, mode, intensities
-) -> None:
+):
     other = Edited()
     editable = edited.restrict(mode, intensities)
     edited.write()
@@ -123,7 +121,7 @@ def test_segment_changes_inside_the_editable_area_alone_as_in_the_segment_editor
 
 @pytest.mark.parametrize("isShared", [False, True])
 @pytest.mark.parametrize("overwrite", ["NONE", "VISIBLE", "ALL"])
-def test_only_those_give_way_that_are_requested_to(scene, overwrite, isShared) -> None:
+def test_only_those_give_way_that_are_requested_to(scene, overwrite, isShared):
     edited = Edited(seed=1)  # left-handed
     if isShared:  # B and C in one layer
         edited.masks["C"] &= ~edited.masks["B"]
@@ -140,7 +138,7 @@ def test_only_those_give_way_that_are_requested_to(scene, overwrite, isShared) -
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_a_segment_stops_at_all_others(scene, isShared) -> None:
+def test_a_segment_stops_at_all_others(scene, isShared):
     edited = Edited()
     if isShared:
         edited.segmentation.GetSegmentation().CollapseBinaryLabelmaps(False)
@@ -152,7 +150,7 @@ def test_a_segment_stops_at_all_others(scene, isShared) -> None:
 
 
 @pytest.mark.parametrize("overwrite", ["VISIBLE", "ALL"])
-def test_nothing_is_taken_from_others_where_the_segment_may_not_change(edited, overwrite) -> None:
+def test_nothing_is_taken_from_others_where_the_segment_may_not_change(edited, overwrite):
     # The segment and its neighbour overlap outside the editable area.
     edited.masks["B"] |= edited.masks["A"]
     edited.writer.write(edited.segmentation, "B", edited.masks["B"], edited.volume)
@@ -162,7 +160,7 @@ def test_nothing_is_taken_from_others_where_the_segment_may_not_change(edited, o
     np.testing.assert_array_equal(edited.read("B"), expected)
 
 
-def test_segments_overlap_unless_asked_whatever_the_segment_editor_has(edited) -> None:
+def test_segments_overlap_unless_asked_whatever_the_segment_editor_has(edited):
     for mode in (edited.node.OverwriteAllSegments, edited.node.OverwriteVisibleSegments):
         edited.node.SetOverwriteMode(mode)
         edited.write()
@@ -171,7 +169,7 @@ def test_segments_overlap_unless_asked_whatever_the_segment_editor_has(edited) -
         assert edited.node.GetOverwriteMode() == mode
 
 
-def test_segment_editors_node_is_only_read(edited) -> None:
+def test_segment_editors_node_is_only_read(edited):
     edited.restrict("EditAllowedInsideSingleSegment", RANGE)
     edited.node.SetSelectedSegmentID("C")
     edited.node.SetActiveEffectName("Paint")
@@ -182,7 +180,7 @@ def test_segment_editors_node_is_only_read(edited) -> None:
     assert edited.node.GetSegmentationNode() is None
 
 
-def test_intensities_are_taken_where_voxels_lie_in_the_world(scene) -> None:
+def test_intensities_are_taken_where_voxels_lie_in_the_world(scene):
     """Volume and segmentation on different grids, and under different transforms."""
     edited = Edited()
     low = np.broadcast_to(np.arange(w.SHAPE[2]) < 11, w.SHAPE)
@@ -203,7 +201,7 @@ def test_intensities_are_taken_where_voxels_lie_in_the_world(scene) -> None:
     assert (found ^ allowed).sum() < 0.15 * allowed.sum()
 
 
-def test_colour_volumes_first_component_counts(scene) -> None:
+def test_colour_volumes_first_component_counts(scene):
     array = np.random.default_rng(1).integers(0, 255, (*w.SHAPE, 3)).astype(np.uint8)
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLVectorVolumeNode")
     slicer.util.updateVolumeFromArray(volume, array)
@@ -217,7 +215,7 @@ def test_colour_volumes_first_component_counts(scene) -> None:
 
 
 @pytest.mark.parametrize("maskSegmentID", ["missing", "", None])
-def test_mask_segment_that_is_not_there_is_said(edited, maskSegmentID) -> None:
+def test_mask_segment_that_is_not_there_is_said(edited, maskSegmentID):
     edited.restrict("EditAllowedInsideSingleSegment")
     edited.node.SetMaskSegmentID(maskSegmentID)
     with pytest.raises(PumitError, match="Masking"):
@@ -225,14 +223,14 @@ def test_mask_segment_that_is_not_there_is_said(edited, maskSegmentID) -> None:
     np.testing.assert_array_equal(edited.read("A"), edited.masks["A"])
 
 
-def test_mask_segment_of_another_segmentation_does_not_count(edited) -> None:
+def test_mask_segment_of_another_segmentation_does_not_count(edited):
     edited.restrict("EditAllowedInsideSingleSegment")
     edited.node.SetAndObserveSegmentationNode(w.addSegmentation(edited.volume))
     with pytest.raises(PumitError, match="Masking"):
         edited.write()
 
 
-def test_segment_editors_node_is_made_as_slicer_makes_it(scene) -> None:
+def test_segment_editors_node_is_made_as_slicer_makes_it(scene):
     node = segmentEditorNode()
     assert node.GetSingletonTag() == "SegmentEditor"
     assert node.GetHideFromEditors()
@@ -271,9 +269,7 @@ def loaded(panel: Panel, dialog: dict[str, Any]) -> Panel:
     return panel
 
 
-def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
-    loaded: Panel, dialog: dict[str, Any]
-) -> None:
+def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(loaded, dialog):
     assert dialog["questions"] == []
     assert loaded.logic.segmentID == loaded.liver
     loaded.press(loaded.ui.pointButton)
@@ -290,7 +286,7 @@ def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
     assert np.array_equal(loaded.mask(loaded.liver), A)
 
 
-def test_a_no_leaves_surfaces_as_they_are(loaded: Panel, dialog: dict[str, Any]) -> None:
+def test_a_no_leaves_surfaces_as_they_are(loaded, dialog):
     dialog["answer"] = False
     loaded.press(loaded.ui.pointButton)
     assert not loaded.ui.pointButton.checked
@@ -330,9 +326,7 @@ def contourNode(panel: Panel, squares: dict[str, list[tuple[float, float, float,
     return node
 
 
-def test_contours_of_an_rtstruct_are_a_start_that_clicks_correct(
-    panel: Panel, dialog: dict[str, Any]
-) -> None:
+def test_contours_of_an_rtstruct_are_a_start_that_clicks_correct(panel, dialog):
     panel.load()
     panel.logic.permission.confirm = lambda question: dialog["questions"].append(question) or True
     contourNode(panel, {"GTV": [(4.6, 11.4, 5, 1), (6.6, 8.4, 5, 1)], "Cord": [(1.6, 2.4, 5, 1)]})
@@ -354,7 +348,7 @@ def test_contours_of_an_rtstruct_are_a_start_that_clicks_correct(
     np.testing.assert_array_equal(panel.mask("GTV"), expected)
 
 
-def test_contours_of_another_scan_are_refused_and_stay(panel: Panel) -> None:
+def test_contours_of_another_scan_are_refused_and_stay(panel):
     panel.load()
     panel.logic.permission.confirm = lambda question: True
     node = contourNode(panel, {"GTV": [(400.0, 410.0, 300, 1)]})
@@ -381,7 +375,7 @@ def addLabels(array: np.ndarray, name: str) -> None:
     slicer.util.updateVolumeFromArray(labels, array.astype(np.uint8))
 
 
-def test_a_label_map_is_a_start_that_clicks_correct(panel: Panel) -> None:
+def test_a_label_map_is_a_start_that_clicks_correct(panel):
     panel.load()
     assert [action.enabled for action in starts(panel)] == [False]
     addLabels(A, "Labels")
@@ -398,7 +392,7 @@ def test_a_label_map_is_a_start_that_clicks_correct(panel: Panel) -> None:
     assert np.array_equal(prior.mask, A)
 
 
-def test_an_empty_label_map_is_no_start(panel: Panel) -> None:
+def test_an_empty_label_map_is_no_start(panel):
     panel.load()
     addLabels(np.zeros_like(A), "Nothing")
     starts(panel)[0].trigger()

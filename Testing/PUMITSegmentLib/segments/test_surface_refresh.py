@@ -1,7 +1,5 @@
 """Surfaces are made in the background as Slicer makes them, and always of the newest voxels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,7 +75,7 @@ def shown(scene: Any) -> Iterator[Shown]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["default", "raw", "smooth", "decimated"])
-def test_surface_is_the_one_that_slicer_makes(shown, settings) -> None:
+def test_surface_is_the_one_that_slicer_makes(shown, settings):
     for name, value in settings.items():
         shown.segmentation.GetSegmentation().SetConversionParameter(name, value)
     shown.write("A", shown.ball())
@@ -85,7 +83,7 @@ def test_surface_is_the_one_that_slicer_makes(shown, settings) -> None:
     shown.assertFresh("A")
 
 
-def test_old_surface_stays_until_the_new_one_is_there(shown) -> None:
+def test_old_surface_stays_until_the_new_one_is_there(shown):
     before = shown.surface("A")[0].copy()
     other = shown.surface("B")[0].copy()
     shown.write("A", shown.ball())
@@ -95,20 +93,20 @@ def test_old_surface_stays_until_the_new_one_is_there(shown) -> None:
     np.testing.assert_array_equal(shown.surface("B")[0], other)
 
 
-def test_newest_voxels_win(shown) -> None:
+def test_newest_voxels_win(shown):
     for radius in (3, 4, 5, 2):
         shown.write("A", shown.ball(radius=(radius, radius, radius)))
     assert shown.background.drain()
     shown.assertFresh("A")
 
 
-def test_surface_of_an_emptied_segment_is_empty(shown) -> None:
+def test_surface_of_an_emptied_segment_is_empty(shown):
     shown.write("A", np.zeros_like(shown.ball()))
     assert shown.background.drain()
     assert len(shown.surface("A")[0]) == 0
 
 
-def test_surfaces_of_overwritten_segments_follow(shown) -> None:
+def test_surfaces_of_overwritten_segments_follow(shown):
     shown.write("A", shown.ball(), "ALL")
     assert shown.background.drain()
     shown.assertFresh("A")
@@ -116,7 +114,7 @@ def test_surfaces_of_overwritten_segments_follow(shown) -> None:
 
 
 @pytest.mark.parametrize("settings", [JOINT, NETS], ids=["joint", "nets"])
-def test_slicer_makes_what_only_it_can(shown, settings) -> None:
+def test_slicer_makes_what_only_it_can(shown, settings):
     for name, value in settings.items():
         shown.segmentation.GetSegmentation().SetConversionParameter(name, value)
     before = len(shown.surface("A")[0])
@@ -125,7 +123,7 @@ def test_slicer_makes_what_only_it_can(shown, settings) -> None:
     assert len(shown.surface("A")[0]) != before
 
 
-def test_segmentation_without_surfaces_gets_none(shown) -> None:
+def test_segmentation_without_surfaces_gets_none(shown):
     shown.segmentation.RemoveClosedSurfaceRepresentation()
     shown.write("A", shown.ball())
     assert shown.background.isIdle
@@ -133,7 +131,7 @@ def test_segmentation_without_surfaces_gets_none(shown) -> None:
 
 
 @pytest.mark.parametrize("gone", ["segment", "node", "surface", "scene"])
-def test_what_is_gone_meanwhile_is_left_alone(scene, shown, gone) -> None:
+def test_what_is_gone_meanwhile_is_left_alone(scene, shown, gone):
     shown.write("A", shown.ball())
     segmentation = shown.segmentation.GetSegmentation()
     if gone == "segment":
@@ -147,7 +145,7 @@ def test_what_is_gone_meanwhile_is_left_alone(scene, shown, gone) -> None:
     assert shown.background.drain()
 
 
-def test_refresh_counts_as_our_change(shown) -> None:
+def test_refresh_counts_as_our_change(shown):
     seen: list[bool] = []
     shown.segmentation.AddObserver(
         slicer.vtkSegmentation.RepresentationModified,

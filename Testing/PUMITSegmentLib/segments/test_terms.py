@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -202,7 +200,7 @@ def test_neighbours_in_the_abdomen_can_be_told_apart(segmentation_node):
             assert max(abs(a - b) for a, b in zip(color, other, strict=True)) >= 0.2
 
 
-def test_the_field_of_a_segment_and_find_understand_the_same_words(search) -> None:
+def test_the_field_of_a_segment_and_find_understand_the_same_words(search):
     for text in (
         *("gall bladder", "L3", "GTV", "tumour", "left ventricle", "LV", "kidneys", "lt kidney"),
         *("kidney, left", "the liver", "oesophagus", "LEFT_KIDNEY", "liver metastases", "IVC"),

@@ -1,7 +1,5 @@
 """Masks are written where they lie in the world, and nothing else changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ def segmentation(w: Any, volume: Any) -> Any:
 
 @pytest.mark.parametrize("isLeftHanded", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLeftHanded) -> None:
+def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLeftHanded):
     volume = w.addScan(axes=w.turned(seed, isLeftHanded))
     segmentation = w.addSegmentation(volume)
     mask = np.random.default_rng(seed).random(w.SHAPE) < 0.1
@@ -54,7 +52,7 @@ def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLe
 
 @pytest.mark.parametrize("kind", ["affine", "bent"])
 @pytest.mark.parametrize("parents", ["volume", "segmentation", "same", "different"])
-def test_mask_lies_right_in_the_world_under_transforms(w, writer, kind, parents) -> None:
+def test_mask_lies_right_in_the_world_under_transforms(w, writer, kind, parents):
     volume = w.addScan(axes=w.turned(4))
     segmentation = w.addSegmentation(volume)
     first = w.addMatrixTransform(w.affine(5)) if kind == "affine" else w.addBendingTransform()
@@ -83,7 +81,7 @@ def test_mask_lies_right_in_the_world_under_transforms(w, writer, kind, parents)
     ],
     ids=["coarser", "finer", "rotated"],
 )
-def test_segmentation_keeps_its_own_grid(w, writer, grid) -> None:
+def test_segmentation_keeps_its_own_grid(w, writer, grid):
     volume = w.addScan()
     grid = dict(grid)
     axes = w.turned(grid.pop("turn")) if "turn" in grid else None
@@ -99,7 +97,7 @@ def test_segmentation_keeps_its_own_grid(w, writer, grid) -> None:
     )
 
 
-def test_mask_outside_a_cropped_reference_geometry_is_kept(w, writer) -> None:
+def test_mask_outside_a_cropped_reference_geometry_is_kept(w, writer):
     volume = w.addScan(axes=w.turned(0))
     matrix = w.gridOf(volume)
     corner = (matrix @ [5, 4, 3, 1])[:3]
@@ -109,7 +107,7 @@ def test_mask_outside_a_cropped_reference_geometry_is_kept(w, writer) -> None:
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
 
 
-def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer) -> None:
+def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer):
     volume = w.addScan(axes=w.turned(7))
     w.moveUnder(volume, w.addMatrixTransform(w.affine(3)))
     segmentation = w.addSegmentation()
@@ -121,7 +119,7 @@ def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer) -> No
     np.testing.assert_array_equal(writer.read(segmentation, "B", volume), w.ball())
 
 
-def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, writer) -> None:
+def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, writer):
     volume, segmentation = w.addScan(), w.addSegmentation()
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
@@ -130,7 +128,7 @@ def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, write
     assert hierarchy.GetItemParent(hierarchy.GetItemByDataNode(segmentation)) == study
 
 
-def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> None:
+def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer):
     other = w.addScan(np.zeros(w.SHAPE, np.int16), spacing_dhw=(3.0, 2.0, 2.0))
     segmentation = w.addSegmentation(other)
     writer.write(segmentation, "B", w.ball(), other)
@@ -143,7 +141,7 @@ def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> 
     np.testing.assert_array_equal(w.stored(segmentation, "B")[0], before)
 
 
-def test_write_tells_whether_the_segment_is_the_mask_now(w, writer) -> None:
+def test_write_tells_whether_the_segment_is_the_mask_now(w, writer):
     volume, mask = w.addScan(), w.ball()
     segmentation = w.addSegmentation(volume)
     assert writer.write(segmentation, "A", mask, volume, OverwriteMode.STOP)
@@ -153,7 +151,7 @@ def test_write_tells_whether_the_segment_is_the_mask_now(w, writer) -> None:
     assert not writer.write(coarse, "A", mask, volume)
 
 
-def test_what_two_segments_share_stays_in_both(w, writer) -> None:
+def test_what_two_segments_share_stays_in_both(w, writer):
     """A DICOM-SEG of another program has the tumour in the liver too: a click lost it there."""
     volume = w.addScan()
     segmentation = w.addSegmentation(volume, names=("Liver", "Tumour", "Kidney"))
@@ -174,7 +172,7 @@ def test_what_two_segments_share_stays_in_both(w, writer) -> None:
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_a_segment_grows_in_the_one_that_it_is_in(w, writer, isShared) -> None:
+def test_a_segment_grows_in_the_one_that_it_is_in(w, writer, isShared):
     """A GTV is in its PTV: no click could enlarge it, and small ones failed without a word."""
     volume = w.addScan()
     segmentation = w.addSegmentation(volume, names=("GTV", "PTV", "Cord"))
@@ -192,7 +190,7 @@ def test_a_segment_grows_in_the_one_that_it_is_in(w, writer, isShared) -> None:
         np.testing.assert_array_equal(writer.read(segmentation, name, volume), expected)
 
 
-def test_a_neighbour_with_larger_voxels_is_not_counted_as_nested(w, writer) -> None:
+def test_a_neighbour_with_larger_voxels_is_not_counted_as_nested(w, writer):
     fine = w.addScan(np.zeros((20, 20, 20), np.int16), spacing_dhw=(1, 1, 1), origin=(0, 0, 0))
     coarse = w.addScan(np.zeros((10, 10, 10), np.int16), spacing_dhw=(2, 2, 2), origin=[0.5] * 3)
     segmentation = w.addSegmentation(coarse)
@@ -210,7 +208,7 @@ def test_a_neighbour_with_larger_voxels_is_not_counted_as_nested(w, writer) -> N
 
 
 @pytest.mark.parametrize("axis", [0, 2])
-def test_planar_volume(w, writer, axis) -> None:
+def test_planar_volume(w, writer, axis):
     shape = [13, 14, 15]
     shape[axis] = 1
     volume = w.addScan(np.zeros(shape, np.int16), axes=w.turned(9))
@@ -220,7 +218,7 @@ def test_planar_volume(w, writer, axis) -> None:
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), mask)
 
 
-def test_shrinking_and_emptying_a_segment(w, writer, volume, segmentation) -> None:
+def test_shrinking_and_emptying_a_segment(w, writer, volume, segmentation):
     writer.write(segmentation, "A", w.ball(), volume)
     small = w.ball(centre=(3, 4, 5), radius=(1, 1, 1))
     writer.write(segmentation, "A", small, volume)
@@ -249,7 +247,7 @@ def sharedLayer(w: Any, volume: Any, segmentation: Any) -> dict[str, np.ndarray]
     return {name: labels == number for number, name in enumerate("ABC", start=1)}
 
 
-def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None:
+def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer):
     volume = w.addScan(axes=w.turned(2))
     segmentation = w.addSegmentation(volume)
     masks = sharedLayer(w, volume, segmentation)
@@ -266,9 +264,7 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_edits_by_hand_are_still_noticed_after_a_write(
-    w, writer, isShared, volume, segmentation
-) -> None:
+def test_edits_by_hand_are_still_noticed_after_a_write(w, writer, isShared, volume, segmentation):
     if isShared:
         sharedLayer(w, volume, segmentation)
     writer.write(segmentation, "B", w.ball(), volume)
@@ -280,7 +276,7 @@ def test_edits_by_hand_are_still_noticed_after_a_write(
         assert seen.pop() is False
 
 
-def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
+def test_neighbour_on_another_grid_keeps_every_voxel(w, writer):
     fine = w.addScan(np.zeros((20, 30, 30), np.int16), spacing_dhw=(1.1, 0.6, 0.6))
     segmentation = w.addSegmentation(fine)
     masks = {"A": w.ball((20, 30, 30)), "B": w.ball((20, 30, 30), (9, 20, 20))}
@@ -296,9 +292,7 @@ def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
 
 
 @pytest.mark.parametrize("isShared", [False, True])
-def test_surfaces_of_all_segments_stay_and_follow(
-    w, writer, isShared, volume, segmentation
-) -> None:
+def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared, volume, segmentation):
     if isShared:
         sharedLayer(w, volume, segmentation)
     else:
@@ -324,7 +318,7 @@ def test_surfaces_of_all_segments_stay_and_follow(
 
 def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(
     w, writer, volume, segmentation
-) -> None:
+):
     seen = []
 
     def onModified(caller: Any, event: str) -> None:
@@ -341,7 +335,7 @@ def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(
     assert not writer.isWriting
 
 
-def test_segment_is_in_progress_once_written(w, writer, volume, segmentation) -> None:
+def test_segment_is_in_progress_once_written(w, writer, volume, segmentation):
     logic = slicer.vtkSlicerSegmentationsModuleLogic
     segment = segmentation.GetSegmentation().GetSegment("A")
     assert logic.GetSegmentStatus(segment) == logic.NotStarted
@@ -349,7 +343,7 @@ def test_segment_is_in_progress_once_written(w, writer, volume, segmentation) ->
     assert logic.GetSegmentStatus(segment) == logic.InProgress
 
 
-def test_prepared_mask_is_written_as_the_mask_itself(w, writer, volume, segmentation) -> None:
+def test_prepared_mask_is_written_as_the_mask_itself(w, writer, volume, segmentation):
     prepared = prepare(w.ball())
     assert prepared.voxels.size < w.ball().size
     assert prepared.voxels.flags.c_contiguous
@@ -359,7 +353,7 @@ def test_prepared_mask_is_written_as_the_mask_itself(w, writer, volume, segmenta
 
 def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(
     scene, w, writer, volume, segmentation
-) -> None:
+):
     before = {scene.GetNthNode(i).GetID() for i in range(scene.GetNumberOfNodes())}
     writer.write(segmentation, "A", w.ball(), volume)
     added = [scene.GetNthNode(i) for i in range(scene.GetNumberOfNodes())]
@@ -367,7 +361,7 @@ def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(
     assert [node.GetSingletonTag() for node in added] in ([], ["SegmentEditor"])
 
 
-def test_what_cannot_be_written_is_said_in_a_sentence(w, writer, volume, segmentation) -> None:
+def test_what_cannot_be_written_is_said_in_a_sentence(w, writer, volume, segmentation):
     with pytest.raises(PumitError, match="no longer there"):
         writer.write(segmentation, "missing", w.ball(), volume)
     with pytest.raises(PumitError, match="no segmentation"):
@@ -387,7 +381,7 @@ def test_what_cannot_be_written_is_said_in_a_sentence(w, writer, volume, segment
             call(segmentation, "A", w.ball(), volume)
 
 
-def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer) -> None:
+def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer):
     # Such as a scan's organ in the segmentation of a small surface. VTK would end the program.
     volume, fine = w.addScan(), w.addScan(spacing_dhw=(1e-3, 1e-3, 1e-3))
     segmentation = w.addSegmentation(fine)
@@ -401,7 +395,7 @@ def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer) -> N
 
 def test_slicer_joins_the_layers_of_segments_where_it_saves_them(
     w, writer, tmp_path, volume, segmentation
-) -> None:
+):
     masks = {name: w.ball(centre=(6, 8, x), radius=(3, 3, 2)) for name, x in (("A", 4), ("B", 14))}
     for name, mask in masks.items():
         writer.write(segmentation, name, mask, volume)
@@ -434,7 +428,7 @@ def heard(segmentationNode: Any, segmentID: str, change: Any) -> list[str]:
     return found
 
 
-def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch, volume, segmentation) -> None:
+def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch, volume, segmentation):
     """No pass of the Segment Editor's logic, and no voxel more than the mask's own box."""
     mask = w.ball()
     monkeypatch.setattr(writer, "_logic", None)
@@ -451,7 +445,7 @@ def test_a_mask_is_handed_over_as_it_is(w, writer, monkeypatch, volume, segmenta
 
 def test_what_is_painted_into_a_written_segment_is_noticed_and_stays_its_own(
     w, writer, volume, segmentation
-) -> None:
+):
     prepared = prepare(w.ball())
     writer.write(segmentation, "A", prepared, volume)
     image = segmentation.GetSegmentation().GetSegment("A").GetRepresentation(w.LABELMAP)
@@ -476,7 +470,7 @@ def worldOf(grid: np.ndarray, index_dhw: tuple[int, int, int]) -> np.ndarray:
     return (grid @ [*index_dhw[::-1], 1.0])[:3]
 
 
-def test_slice_view_shows_each_write(sliceView: Any, writer: Any) -> None:
+def test_slice_view_shows_each_write(sliceView, writer):
     volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
     segmentation = w.addSegmentation(volume, names=("A", "B"))
     for name, colour in (("A", (1, 0, 0)), ("B", (0, 0, 1))):
@@ -505,9 +499,7 @@ def test_slice_view_shows_each_write(sliceView: Any, writer: Any) -> None:
 
 
 @pytest.mark.parametrize("moved", ["volume", "segmentation", "both"])
-def test_slice_view_shows_the_mask_over_the_voxels_it_means(
-    sliceView: Any, writer: Any, moved: str
-) -> None:
+def test_slice_view_shows_the_mask_over_the_voxels_it_means(sliceView, writer, moved):
     volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
     segmentation = w.addSegmentation(volume, names=("A",))
     segmentation.GetSegmentation().GetSegment("A").SetColor(1, 0, 0)
@@ -563,7 +555,7 @@ def affine(seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("isBent", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_covering_box_holds_every_point_of_a_box(grid, seed, isBent) -> None:
+def test_covering_box_holds_every_point_of_a_box(grid, seed, isBent):
     box = grid.Box((2, 3, 4), (14, 25, 38))
     nodes = (addWave(), None) if isBent else (None, None)
     way = grid.GridMap(affine(seed), affine(seed + 10), *nodes)
@@ -579,7 +571,7 @@ def test_covering_box_holds_every_point_of_a_box(grid, seed, isBent) -> None:
         assert (slack < np.ptp(found, axis=0) * 0.5 + 3).all()
 
 
-def test_grids_that_differ_by_whole_voxels_need_no_resampling(grid) -> None:
+def test_grids_that_differ_by_whole_voxels_need_no_resampling(grid):
     matrix = affine(1)
     moved = matrix.copy()
     moved[:3, 3] += matrix[:3, :3] @ [3, -2, 5]

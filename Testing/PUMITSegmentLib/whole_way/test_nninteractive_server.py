@@ -1,7 +1,5 @@
 """The module on the published nnInteractive server's own application."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,7 +53,7 @@ def remote(background: Any, server: NNInteractiveServer) -> Compute:
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def test_prompts_are_answered_without_an_estimate(requester: MaskRequester) -> None:
+def test_prompts_are_answered_without_an_estimate(requester):
     mask = requester.answer([FIRST, NEGATIVE])
     expected = painted(scan(), FIRST_AT, ((4, 11, 11), False))
     np.testing.assert_array_equal(mask, expected)
@@ -96,9 +94,7 @@ def module(slicerApp: Any, server: NNInteractiveServer) -> Iterator[NNInteractiv
     assert made.background.drain()
 
 
-def test_clicks_become_segments_with_undo_and_redo(
-    module: NNInteractiveScene, server: NNInteractiveServer
-) -> None:
+def test_clicks_become_segments_with_undo_and_redo(module, server):
     logic = module.logic
     first = module.clickAndWait((14, 12, 10))
     assert np.argwhere(first).tolist() == [[10, 12, 14]]
@@ -124,9 +120,7 @@ def test_clicks_become_segments_with_undo_and_redo(
     assert np.array_equal(module.mask(liver), second)
 
 
-def test_places_to_check_requested_before_the_first_connection_are_answered_too(
-    module: NNInteractiveScene,
-) -> None:
+def test_places_to_check_requested_before_the_first_connection_are_answered_too(module):
     module.clickAndWait((14, 12, 10))
     module.compute.stop()
     assert module.compute.capabilities is None

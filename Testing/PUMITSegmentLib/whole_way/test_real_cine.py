@@ -1,7 +1,5 @@
 """A cine for real: a ring that beats, prompts in its first frame, and the shipped weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -87,7 +85,7 @@ STARTS: dict[str, Callable[[OpenPanel], None]] = {
 
 
 @pytest.mark.slow
-def test_a_beating_ring_is_followed_to_the_end(loadModule: Any, sliceView: Any) -> None:
+def test_a_beating_ring_is_followed_to_the_end(loadModule, sliceView):
     opened = OpenPanel(loadModule, sliceView, addCine()[1])
     logic = opened.logic
     for start, draw in STARTS.items():

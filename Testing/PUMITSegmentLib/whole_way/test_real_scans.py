@@ -1,10 +1,5 @@
 """Real scans, read by Slicer, are what `pumit` reads, and their labels return as they went in."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import slicer
@@ -17,7 +12,7 @@ CASES = ["ct_sts001", "mr_acdc_patient001_frame01", "mr_sct_t2", "pet_sts001"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_real_scan_and_its_labels(scene: Any, shared_data: Path, case: str) -> None:
+def test_real_scan_and_its_labels(scene, shared_data, case):
     folder = shared_data / "cases" / case
     if not folder.is_dir():
         pytest.skip(f"{case} is absent")

@@ -1,7 +1,5 @@
 """The self-test that a user runs in Slicer passes here too, with and without what computes."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import unittest
@@ -24,13 +22,13 @@ def module(loadModule: Any) -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("module")
-def test_the_self_test_passes_with_the_shipped_model() -> None:
+def test_the_self_test_passes_with_the_shipped_model():
     pytest.importorskip("torch")
     slicer.modules.PUMITSegmentInstance.runTest(msec=0)
 
 
 @pytest.mark.usefixtures("module")
-def test_each_check_passes_by_itself() -> None:
+def test_each_check_passes_by_itself():
     """Slicer's own runner loads the class and runs its methods one by one."""
     compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
     compute._whyNotInstalled = lambda mode: "PyTorch is missing."
@@ -42,7 +40,7 @@ def test_each_check_passes_by_itself() -> None:
 
 
 @pytest.mark.usefixtures("module")
-def test_the_self_test_says_what_it_skips_where_nothing_is_installed(caplog: Any) -> None:
+def test_the_self_test_says_what_it_skips_where_nothing_is_installed(caplog):
     compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
     compute._whyNotInstalled = lambda mode: "PyTorch is missing."
     with caplog.at_level(logging.INFO):

@@ -4,8 +4,6 @@
 folder. The scan may be shown: STS_001 of the TCIA collection Soft-tissue-Sarcoma, CC BY.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -60,8 +58,8 @@ def serving(folder: Path, token: str) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.slow
 def test_a_click_in_slicer_is_answered_by_a_server_over_tls(
-    loadModule: Any, sliceView: Any, shared_data: Path, tmp_path: Path
-) -> None:
+    loadModule, sliceView, shared_data, tmp_path
+):
     pytest.importorskip("torch")
     from harness.views.picture import compose
     from Qt import QtCore, QtTest

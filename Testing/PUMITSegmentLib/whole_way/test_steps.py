@@ -1,8 +1,5 @@
 """How many steps whole jobs take, counted by doing them."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +36,7 @@ counted = opened(Counted)
 PRESSES = [3, 1, 3, 2, 2]
 
 
-def test_five_jobs_take_few_steps(counted: Counted, tmp_path: Path) -> None:
+def test_five_jobs_take_few_steps(counted, tmp_path):
     from Qt import QtCore, QtTest
 
     ui, logic, took = counted.ui, counted.logic, []

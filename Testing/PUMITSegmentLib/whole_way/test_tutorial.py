@@ -4,8 +4,6 @@
 temporary folder. The scan may be shown: STS_001 of the TCIA collection Soft-tissue-Sarcoma, CC BY.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +34,7 @@ def hasSurface(segment: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_tutorial_on_a_real_scan(
-    loadModule: Any, sliceView: Any, threeDView: Any, shared_data: Path, screenshots: Path
-) -> None:
+def test_tutorial_on_a_real_scan(loadModule, sliceView, threeDView, shared_data, screenshots):
     pytest.importorskip("torch")
     from harness.views.picture import compose
     from Qt import QtCore, QtTest

@@ -1,7 +1,5 @@
 """Results arrive on the GUI thread, errors are seen, and nothing is left behind."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """A worker starts when it is needed, is watched and ends; a server is reached or says why not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

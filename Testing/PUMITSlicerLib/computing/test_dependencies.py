@@ -1,7 +1,5 @@
 """What is missing is said in words, and nothing that Slicer brings is ever replaced."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import subprocess

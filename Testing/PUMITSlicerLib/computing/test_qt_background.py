@@ -1,7 +1,5 @@
 """In Qt a timer polls while there is something to poll for, and stops by itself."""
 
-from __future__ import annotations
-
 import threading
 import time
 

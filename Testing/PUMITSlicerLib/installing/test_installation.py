@@ -1,7 +1,5 @@
 """Installing asks, explains, can be cancelled, and replaces nothing; proven with pip itself."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Both modules on generated scans."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What goes wrong in a campaign is one line, and nothing that was drawn is lost."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path
@@ -38,9 +36,7 @@ def keysOn() -> list[str]:
     return [key.key.toString() for key in window.findChildren(QtGui.QShortcut)]
 
 
-def test_keys_act_only_while_a_scan_is_checked(
-    modules: CampaignModules, tmp_path: Path, loadModule: Any
-) -> None:
+def test_keys_act_only_while_a_scan_is_checked(modules, tmp_path, loadModule):
     import slicer
     from Qt import QtGui
 
@@ -72,7 +68,7 @@ def test_keys_act_only_while_a_scan_is_checked(
     assert not [s for s in modules.campaign.scans() if s.stored_state == "accepted"]
 
 
-def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: CampaignModules) -> None:
+def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened):
     """F1: another scan is loaded, and shown in every view, while this one is chosen."""
     import slicer
 
@@ -96,7 +92,7 @@ def test_nothing_is_decided_on_a_scan_that_the_views_do_not_show(opened: Campaig
     assert opened.campaign.scan("scan00").stored_state == "later"
 
 
-def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModules) -> None:
+def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened):
     """The next scan was opened between question and answer, and was accepted by the answer."""
     opened.draw()
     rename(opened, "nucleus")
@@ -113,9 +109,7 @@ def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened: CampaignModule
     assert not [s for s in opened.campaign.scans() if s.stored_state == "accepted"]
 
 
-def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_opened(
-    opened: CampaignModules,
-) -> None:
+def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_opened(opened):
     opened.key("A")
     words = "Nothing is drawn in scan00. If it holds none of the classes, press Accept again."
     assert opened.segment.status == words
@@ -131,7 +125,7 @@ def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_open
     assert opened.checked.given.name in ("scan01", "scan02")
 
 
-def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -> None:
+def test_a_scan_that_somebody_else_has_is_passed_over(opened):
     lock = opened.campaign.lock("scan01", "Ada")
     opened.draw()
     opened.key("A")
@@ -145,9 +139,7 @@ def test_a_scan_that_somebody_else_has_is_passed_over(opened: CampaignModules) -
     lock.release()
 
 
-def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
-    opened: CampaignModules,
-) -> None:
+def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(opened):
     """It was read before that, and opened as it had been."""
     opened.campaign.save_draft("scan01", truthOf("scan01"))
     opened.key("J")
@@ -156,9 +148,7 @@ def test_the_next_scan_comes_with_what_another_person_drew_meanwhile(
 
 
 @pytest.mark.parametrize("how", ["beat", "next", "close"])
-def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(
-    opened: CampaignModules, how: str
-) -> None:
+def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(opened, how):
     campaign = opened.campaign
     home = campaign.home(campaign.scan("scan00"))
     (home / "lock").unlink()  # silent for long, as of a computer that slept
@@ -180,7 +170,7 @@ def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(
     assert lock.is_held
 
 
-def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened: CampaignModules) -> None:
+def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened):
     campaign = opened.campaign
     home = campaign.home(campaign.scan("scan00"))
     (home / "lock").unlink()
@@ -193,7 +183,7 @@ def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened: Campaign
     assert (home / "draft.seg.nrrd").read_bytes() == theirs
 
 
-def test_what_is_erased_stays_erased(modules: CampaignModules, tmp_path: Path) -> None:
+def test_what_is_erased_stays_erased(modules, tmp_path):
     """No draft was written of nothing, and the wrong prediction was back."""
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     train(modules.campaign)
@@ -216,9 +206,7 @@ def test_what_is_erased_stays_erased(modules: CampaignModules, tmp_path: Path) -
     assert logic.reviewing.masks() == []
 
 
-def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(opened, monkeypatch):
     accepted, save, accept = threading.Event(), Campaign.save_draft, Campaign.accept
 
     def saveSlowly(*arguments: Any, **options: Any) -> Any:
@@ -241,7 +229,7 @@ def test_a_draft_that_is_still_being_written_does_not_outlive_acceptance(
     assert not (opened.campaign.home(scan) / "draft.seg.nrrd").exists()
 
 
-def test_an_accepted_scan_is_not_put_off_or_left_out(opened: CampaignModules) -> None:
+def test_an_accepted_scan_is_not_put_off_or_left_out(opened):
     """The core refuses that: the scan stayed in the scene, unsaved, and the next one came."""
     opened.draw()
     opened.key("A")
@@ -257,9 +245,7 @@ def test_an_accepted_scan_is_not_put_off_or_left_out(opened: CampaignModules) ->
     assert opened.logic.checking.isChecking
 
 
-def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(opened, monkeypatch):
     """The scan is still in the views until the next one is read."""
     opened.draw(["outer"])
     checking = opened.logic.checking
@@ -274,9 +260,7 @@ def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
 
 
-def test_a_label_with_other_names_asks_once_and_remembers(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_label_with_other_names_asks_once_and_remembers(modules, tmp_path):
     from pumit.export.seg_nrrd import write_seg_nrrd
 
     lab = makeLab(tmp_path / "lab", 4)
@@ -296,7 +280,7 @@ def test_a_label_with_other_names_asks_once_and_remembers(
     assert "core" in modules.campaign.classes[1].other_names
 
 
-def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: CampaignModules) -> None:
+def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened):
     opened.draw()
     rename(opened, "nucleus")
     opened.key("A")
@@ -310,7 +294,7 @@ def test_a_segment_of_no_class_is_asked_about_when_it_is_accepted(opened: Campai
     assert opened.checked.given.name == "scan01"
 
 
-def test_a_renamed_segment_can_rename_its_class_for_good(opened: CampaignModules) -> None:
+def test_a_renamed_segment_can_rename_its_class_for_good(opened):
     opened.draw()
     rename(opened, "nucleus")
     opened.key("A")
@@ -325,18 +309,14 @@ def test_a_renamed_segment_can_rename_its_class_for_good(opened: CampaignModules
     assert [s.name for s in opened.checked.given.segments] == ["outer", "nucleus"]
 
 
-def test_what_is_passed_over_in_a_new_campaign_is_said(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_what_is_passed_over_in_a_new_campaign_is_said(modules, tmp_path):
     lab = makeLab(tmp_path / "lab", 3, (0, 1))
     (lab / "images" / "scan01.nii.gz").unlink()
     modules.create(lab)
     assert "labels/scan01 is a label for which no scan is left" in modules.status
 
 
-def test_a_campaign_without_classes_takes_what_is_drawn_as_one(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_campaign_without_classes_takes_what_is_drawn_as_one(modules, tmp_path):
     modules.create(makeLab(tmp_path / "lab", 2), classes="")
     modules.pressAction()
     logic = modules.segment.logic
@@ -353,9 +333,7 @@ def test_a_campaign_without_classes_takes_what_is_drawn_as_one(
     assert sum(s.state == "accepted" for s in modules.campaign.scans()) == 1
 
 
-def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(
-    opened: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(opened, tmp_path):
     (tmp_path / "lab" / "images" / "scan02.nii.gz").unlink()
     opened.draw()
     opened.key("A")
@@ -367,7 +345,7 @@ def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(
     assert opened.checked.given.name == "scan03"
 
 
-def test_a_share_that_went_away_is_said_once(opened: CampaignModules, tmp_path: Path) -> None:
+def test_a_share_that_went_away_is_said_once(opened, tmp_path):
     opened.draw()
     opened.folder.rename(tmp_path / "away")
     opened.key("A")
@@ -386,9 +364,7 @@ def test_a_share_that_went_away_is_said_once(opened: CampaignModules, tmp_path: 
     assert opened.campaign.scan("scan00").stored_state == "accepted"
 
 
-def test_a_share_that_came_back_is_no_problem_any_more(
-    opened: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_share_that_came_back_is_no_problem_any_more(opened, tmp_path):
     opened.draw()
     opened.folder.rename(tmp_path / "away")
     opened.look()
@@ -400,9 +376,7 @@ def test_a_share_that_came_back_is_no_problem_any_more(
     assert opened.status == "The large button says what comes next."
 
 
-def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(
-    opened: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(opened, tmp_path):
     undo = opened.segment.panel.reviewRow.undoButton
     for _ in range(2):
         opened.draw()
@@ -422,7 +396,7 @@ def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(
 
 
 @pytest.mark.parametrize("how", ["scene", "modules", "back"])
-def test_what_is_drawn_is_kept_when_something_closes(opened: CampaignModules, how: str) -> None:
+def test_what_is_drawn_is_kept_when_something_closes(opened, how):
     import slicer
 
     opened.draw()
@@ -446,9 +420,7 @@ def test_what_is_drawn_is_kept_when_something_closes(opened: CampaignModules, ho
     }
 
 
-def test_a_share_that_hangs_does_not_hang_slicer_when_it_closes(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_share_that_hangs_does_not_hang_slicer_when_it_closes(opened, monkeypatch):
     import slicer
 
     answers, kept, save = threading.Event(), threading.Event(), Campaign.save_draft
@@ -472,9 +444,7 @@ def test_a_share_that_hangs_does_not_hang_slicer_when_it_closes(
 
 
 @pytest.mark.parametrize("isDrawn", [False, True])
-def test_no_draft_is_called_lost_that_is_written_or_was_never_drawn(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch, isDrawn: bool
-) -> None:
+def test_no_draft_is_called_lost_that_is_written_or_was_never_drawn(opened, monkeypatch, isDrawn):
     import slicer
 
     answers, asked = threading.Event(), threading.Event()
@@ -493,9 +463,7 @@ def test_no_draft_is_called_lost_that_is_written_or_was_never_drawn(
     answers.set()
 
 
-def test_closing_waits_only_once_for_a_share_that_hangs(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_waits_only_once_for_a_share_that_hangs(opened, monkeypatch):
     """It waited for drafts, and then as long again for decisions."""
     answers, checking = threading.Event(), opened.logic.checking
     monkeypatch.setattr(Campaign, "save_draft", lambda *_, **__: answers.wait(60))
@@ -509,9 +477,7 @@ def test_closing_waits_only_once_for_a_share_that_hangs(
     assert 2.0 <= waited < 3.9
 
 
-def test_drafts_of_a_share_that_hangs_do_not_queue_up(
-    opened: CampaignModules, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafts_of_a_share_that_hangs_do_not_queue_up(opened, monkeypatch):
     """Once it answered, the older one could be written last."""
     answers, beats = threading.Event(), []
 
@@ -532,9 +498,7 @@ def test_drafts_of_a_share_that_hangs_do_not_queue_up(
     assert len(beats) == 2
 
 
-def test_buttons_of_a_campaign_touch_its_folder_only_on_threads(
-    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buttons_of_a_campaign_touch_its_folder_only_on_threads(modules, tmp_path, monkeypatch):
     """A share that hangs would freeze Slicer."""
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     touched = []
@@ -556,9 +520,7 @@ def test_buttons_of_a_campaign_touch_its_folder_only_on_threads(
     assert touched == [("launch", False), ("last words", False), ("command", False)]
 
 
-def test_a_training_that_hangs_at_its_start_does_not_block_another_campaign(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_training_that_hangs_at_its_start_does_not_block_another_campaign(modules, tmp_path):
     lab, work = makeLab(tmp_path / "lab", 6, labelled=range(4)), modules.logic.campaign
     modules.create(lab)
     Campaign.create(tmp_path / "other", [lab], CLASSES)
@@ -582,9 +544,7 @@ def test_a_training_that_hangs_at_its_start_does_not_block_another_campaign(
     assert not work.isRunning  # the late answer is of the other campaign's process
 
 
-def test_the_newest_command_to_a_training_is_written_last(
-    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_command_to_a_training_is_written_last(modules, tmp_path, monkeypatch):
     """A Pause that a slow share had held up replaced the Stop."""
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     modules.pressAction()
@@ -609,7 +569,7 @@ def test_the_newest_command_to_a_training_is_written_last(
     assert work.isBusy  # the export still runs
 
 
-def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
+def test_what_is_drawn_is_kept_now_and_then(opened):
     opened.draw()
     home = opened.campaign.home(opened.campaign.scan("scan00"))
     opened.timers.ring()
@@ -621,7 +581,7 @@ def test_what_is_drawn_is_kept_now_and_then(opened: CampaignModules) -> None:
     assert (home / "draft.seg.nrrd").stat().st_mtime_ns == changed
 
 
-def test_a_scan_that_is_removed_from_the_scene_is_free_again(opened: CampaignModules) -> None:
+def test_a_scan_that_is_removed_from_the_scene_is_free_again(opened):
     import slicer
 
     slicer.mrmlScene.RemoveNode(opened.checked.volumeNode)
@@ -632,7 +592,7 @@ def test_a_scan_that_is_removed_from_the_scene_is_free_again(opened: CampaignMod
     assert not opened.segment.panel.reviewRow.frame.visible
 
 
-def test_another_scan_in_segment_is_not_accepted(opened: CampaignModules) -> None:
+def test_another_scan_in_segment_is_not_accepted(opened):
     other = opened.segment.addScan("Another")
     opened.draw()
     opened.segment.logic.parameters.sourceVolume = other
@@ -650,9 +610,7 @@ def test_another_scan_in_segment_is_not_accepted(opened: CampaignModules) -> Non
     assert other.GetScene() is not None
 
 
-def test_a_failed_training_says_why_in_one_line(
-    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_training_says_why_in_one_line(modules, tmp_path, monkeypatch):
     modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
     modules.training.isAlive = True
     modules.logic.campaign.train()
@@ -667,9 +625,7 @@ def test_a_failed_training_says_why_in_one_line(
     assert not modules.ui.campaignTrainingFrame.visible
 
 
-def test_it_does_not_train_by_itself_where_that_is_off(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_it_does_not_train_by_itself_where_that_is_off(modules, tmp_path):
     modules.create(makeLab(tmp_path / "lab", 6, labelled=(0, 1, 2)))
     modules.ui.campaignOptionsBox.collapsed = False
     modules.process()
@@ -685,7 +641,7 @@ def test_it_does_not_train_by_itself_where_that_is_off(
     assert modules.logic.campaign.action.sentence == "Train on 4"
 
 
-def test_a_round_is_compared_in_the_chart(modules: CampaignModules, tmp_path: Path) -> None:
+def test_a_round_is_compared_in_the_chart(modules, tmp_path):
     modules.create(makeLab(tmp_path / "lab", 6, labelled=(0, 1)))
     campaign = modules.campaign
     train(campaign)
@@ -710,7 +666,7 @@ def createOfScene(modules: CampaignModules) -> Campaign:
     return modules.campaign
 
 
-def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: CampaignModules) -> None:
+def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules):
     names = ("first", "second")
     for number, name in enumerate(names):
         node = modules.addVolume(name, seed=number)
@@ -727,9 +683,7 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules: Campaign
     assert (found[0], int(found[1].voxels.sum())) == ("liver", 48)
 
 
-def test_a_scan_under_a_transform_is_taken_where_its_segments_are(
-    modules: CampaignModules,
-) -> None:
+def test_a_scan_under_a_transform_is_taken_where_its_segments_are(modules):
     import slicer
     from pumit.io.labels.label_source import read_labels
 
@@ -748,9 +702,7 @@ def test_a_scan_under_a_transform_is_taken_where_its_segments_are(
     assert (labels.doubts, int((labels.volume.array > 0).sum())) == ((), 48)
 
 
-def test_series_of_one_folder_keep_their_own_segments(
-    modules: CampaignModules, dicomDatabase: Any, tmp_path: Path
-) -> None:
+def test_series_of_one_folder_keep_their_own_segments(modules, dicomDatabase, tmp_path):
     from export_scene import loadSeries
     from harness.storage.ctk_dicom_database import indexFolder
     from pumit.export.dicom_series import write_dicom_series
@@ -777,7 +729,7 @@ def test_series_of_one_folder_keep_their_own_segments(
     assert read_label_file(campaign.files(drawn[0]).shown).volume.array.any()
 
 
-def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_path: Any) -> None:
+def test_what_is_missing_for_a_campaign_is_said(modules, tmp_path):
     ui = modules.ui
     modules.press(ui.campaignNewButton)
     modules.press(ui.campaignCreateButton)
@@ -800,8 +752,8 @@ def test_what_is_missing_for_a_campaign_is_said(modules: CampaignModules, tmp_pa
 
 
 def test_series_of_slicers_dicom_database_are_found_without_their_files(
-    dicomDatabase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    dicomDatabase, tmp_path, monkeypatch
+):
     """The header of a file of each series of a large database takes minutes."""
     from harness.storage.ctk_dicom_database import indexFolder
     from pumit.export.dicom_series import write_dicom_series
@@ -815,9 +767,7 @@ def test_series_of_slicers_dicom_database_are_found_without_their_files(
     assert databaseSeries("no such words") == ([], 1)
 
 
-def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(
-    modules: CampaignModules, dicomDatabase: Any, tmp_path: Path
-) -> None:
+def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(modules, dicomDatabase, tmp_path):
     import pydicom
     from harness.storage.ctk_dicom_database import indexFolder
     from pumit.export.dicom_series import write_dicom_series
@@ -856,9 +806,7 @@ def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(
     assert written.ContentCreatorName == "Ada"
 
 
-def test_predictions_that_are_being_made_are_seen_after_a_restart(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_predictions_that_are_being_made_are_seen_after_a_restart(modules, tmp_path):
     from pumit.campaign.shared_file import working_alone
 
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
@@ -876,7 +824,7 @@ def test_predictions_that_are_being_made_are_seen_after_a_restart(
     assert modules.ui.campaignActionButton.text == "Predict 2"
 
 
-def test_the_picture_in_the_list_follows_what_is_accepted(opened: CampaignModules) -> None:
+def test_the_picture_in_the_list_follows_what_is_accepted(opened):
     key = opened.logic.checking.currentID
     for _ in range(8):
         opened.look()
@@ -890,16 +838,14 @@ def test_the_picture_in_the_list_follows_what_is_accepted(opened: CampaignModule
     assert after.is_file()
 
 
-def test_what_is_unknown_is_accepted_without_a_question(opened: CampaignModules) -> None:
+def test_what_is_unknown_is_accepted_without_a_question(opened):
     opened.draw()
     rename(opened, "ignore")
     opened.key("A")
     assert opened.campaign.scan("scan00").stored_state == "accepted"
 
 
-def test_check_here_leads_through_a_prediction_without_clicks(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_check_here_leads_through_a_prediction_without_clicks(modules, tmp_path):
     """It said that a prompt has to be added first, or asked the clicks' model, which knows less."""
     modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     train(modules.campaign)

@@ -1,7 +1,5 @@
 """The loop of a campaign through the panels: from a folder of scans to a folder of labels."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from pumit.io.labels.label_file import read_label_file
 from pumit.runs import RunStatus, write_status
 
 
-def test_the_whole_loop_on_eight_of_sixteen_scans(modules: CampaignModules, tmp_path: Path) -> None:
+def test_the_whole_loop_on_eight_of_sixteen_scans(modules, tmp_path):
     import slicer
 
     ui, segment = modules.ui, modules.segment
@@ -109,7 +107,7 @@ def onlyCampaign(modules: CampaignModules) -> None:
         getattr(modules.ui, name).collapsed = True
 
 
-def test_a_new_campaign_fits(modules: CampaignModules, screenshots: Path) -> None:
+def test_a_new_campaign_fits(modules, screenshots):
     onlyCampaign(modules)
     check(modules.frame, screenshots / "campaign_none.png")
     modules.press(modules.ui.campaignNewButton)
@@ -118,7 +116,7 @@ def test_a_new_campaign_fits(modules: CampaignModules, screenshots: Path) -> Non
         check(modules.frame, screenshots / f"campaign_new_{name}.png")
 
 
-def test_a_campaign_fits(modules: CampaignModules, tmp_path: Path, screenshots: Path) -> None:
+def test_a_campaign_fits(modules, tmp_path, screenshots):
     onlyCampaign(modules)
     modules.create(makeLab(tmp_path / "lab", 14, labelled=(0, 1, 2, 3)))
     for _ in range(15):
@@ -151,9 +149,7 @@ def test_a_campaign_fits(modules: CampaignModules, tmp_path: Path, screenshots: 
     check(modules.frame, screenshots / "campaign_full.png")
 
 
-def test_the_row_in_segment_fits(
-    modules: CampaignModules, tmp_path: Path, screenshots: Path
-) -> None:
+def test_the_row_in_segment_fits(modules, tmp_path, screenshots):
     modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
     campaign = modules.campaign
     train(campaign)
@@ -165,7 +161,7 @@ def test_the_row_in_segment_fits(
 
 
 @pytest.mark.slow
-def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: Path) -> None:
+def test_a_real_training_predicts_the_rest(modules, tmp_path):
     from PUMITTrainLib.processes import DetachedLauncher
 
     modules.create(makeLab(tmp_path / "lab", 8, labelled=range(4)))
@@ -191,9 +187,7 @@ def test_a_real_training_predicts_the_rest(modules: CampaignModules, tmp_path: P
     assert modules.logic.campaign.action.kind in ("check", "open")
 
 
-def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(modules, tmp_path):
     from dataclasses import replace
 
     from PUMITSlicerLib.computing.settings import load_settings
@@ -227,9 +221,7 @@ def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(
     assert compute.settings.model == "default"
 
 
-def test_the_worker_begins_with_the_scan_that_comes_next(
-    modules: CampaignModules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_begins_with_the_scan_that_comes_next(modules, tmp_path, monkeypatch):
     begun: list[Any] = []
     monkeypatch.setattr(
         modules.segment.logic.reviewing, "startOn", lambda prepared: begun.append(prepared)
@@ -245,9 +237,7 @@ def test_the_worker_begins_with_the_scan_that_comes_next(
     assert modules.checked.given.volume is ahead  # it was not read again
 
 
-def test_classes_of_one_colour_are_told_apart_in_the_views(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_classes_of_one_colour_are_told_apart_in_the_views(modules, tmp_path):
     # Labels of a program that gives none have Slicer's default colour, all of them.
     color = [128 / 255, 174 / 255, 128 / 255]
     modules.create(makeLab(tmp_path / "lab", 2))
@@ -260,9 +250,7 @@ def test_classes_of_one_colour_are_told_apart_in_the_views(
     assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.2
 
 
-def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(
-    modules: CampaignModules, tmp_path: Path
-) -> None:
+def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(modules, tmp_path):
     import slicer
 
     modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))

@@ -4,8 +4,6 @@
 it nothing is done: it takes minutes. The scans are generated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,13 +108,7 @@ class Walk:
 
 
 @pytest.mark.slow
-def test_tutorial_on_a_real_campaign(
-    loadModule: Any,
-    sliceView: Any,
-    pictures: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tutorial_on_a_real_campaign(loadModule, sliceView, pictures, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     import slicer
     from PUMITTrainLib.processes import DetachedLauncher

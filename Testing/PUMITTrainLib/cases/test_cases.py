@@ -1,7 +1,5 @@
 """Cases from the scene, files, folders and bundles; what the user changes of them."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from pathlib import Path
@@ -30,7 +28,7 @@ def request(train: Any) -> dict[str, Any]:
     return train.programs.last.config["data"]
 
 
-def test_labels_are_offered_with_the_volume_they_were_made_on(train: Any, scene: Any) -> None:
+def test_labels_are_offered_with_the_volume_they_were_made_on(train, scene):
     first, second = train.addVolume("CT"), train.addVolume("MR")
     label = train.addSegmentation(second, "Segmentation")
     (pair,) = train.logic.cases.offeredPairs()
@@ -45,7 +43,7 @@ def test_labels_are_offered_with_the_volume_they_were_made_on(train: Any, scene:
     assert not train.logic.cases.offeredPairs()
 
 
-def test_volumes_of_one_study_and_grid_are_channels(train: Any, scene: Any) -> None:
+def test_volumes_of_one_study_and_grid_are_channels(train, scene):
     t2, t1 = train.addVolume("T2"), train.addVolume("T1")
     label = train.addSegmentation(t2)
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
@@ -56,7 +54,7 @@ def test_volumes_of_one_study_and_grid_are_channels(train: Any, scene: Any) -> N
     assert pair.volumes == (t1, t2)
 
 
-def test_scene_and_files_share_a_list_that_the_scene_keeps(train: Any, tmp_path: Path) -> None:
+def test_scene_and_files_share_a_list_that_the_scene_keeps(train, tmp_path):
     train.addCases(1)
     train.logic.cases.addFiles([tmp_path / "scan0.nii.gz"], tmp_path / "scan0-label.nii.gz")
     assert names(train) == ["scan0", "scan0_2"]
@@ -69,7 +67,7 @@ def test_scene_and_files_share_a_list_that_the_scene_keeps(train: Any, tmp_path:
     assert names(train) == ["scan0_2"]
 
 
-def test_deleted_node_is_said_and_others_are_read(train: Any, scene: Any) -> None:
+def test_deleted_node_is_said_and_others_are_read(train, scene):
     train.addCases(2)
     scene.RemoveNode(scene.GetFirstNodeByName("scan0"))
     first, _second = train.logic.cases.rows
@@ -77,7 +75,7 @@ def test_deleted_node_is_said_and_others_are_read(train: Any, scene: Any) -> Non
     assert [case["name"] for case in request(train)["cases"]] == ["scan1"]
 
 
-def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
+def test_left_out_case_is_neither_written_nor_read(train):
     train.addCases(2)
     train.logic.cases.setExcluded(("", "scan0"), True)
     train.logic.cases.setPatient(("", "scan1"), " P7 ")
@@ -88,7 +86,7 @@ def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
     assert len(train.logic.cases.kept) == 2
 
 
-def test_unchanged_scene_case_is_written_once(train: Any) -> None:
+def test_unchanged_scene_case_is_written_once(train):
     train.addCases(2)
     files = [Path(case["label"]) for case in request(train)["cases"]]
     train.answerCheck()
@@ -100,7 +98,7 @@ def test_unchanged_scene_case_is_written_once(train: Any) -> None:
     assert changed == [False, True]
 
 
-def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path: Path) -> None:
+def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train, tmp_path):
     folder = str(tmp_path)
     train.logic.parameters.imagePattern = "images/{case}.nii.gz"
     train.logic.cases.setFolder(tmp_path)
@@ -119,7 +117,7 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path:
     assert train.logic.cases.config() == {"folders": [changed]}
 
 
-def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
+def test_problems_are_shown_by_case_and_of_all(train):
     train.addCases(2)
     request(train)
     call = train.programs.last
@@ -140,7 +138,7 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     assert train.logic.runs.whyNoStart == "Nothing can be learnt."
 
 
-def test_cases_of_which_none_can_be_used_are_read(train: Any) -> None:
+def test_cases_of_which_none_can_be_used_are_read(train):
     """`pumit data` then fails, after its summary."""
     train.addCases(1)
     request(train)
@@ -151,7 +149,7 @@ def test_cases_of_which_none_can_be_used_are_read(train: Any) -> None:
     assert train.status == "The cases were read."
 
 
-def test_two_classes_of_one_name_are_said_before_a_plan(train: Any) -> None:
+def test_two_classes_of_one_name_are_said_before_a_plan(train):
     train.addCases(1)
     request(train)
     train.programs.last.emit({**goodCase("scan0")})
@@ -167,7 +165,7 @@ def test_two_classes_of_one_name_are_said_before_a_plan(train: Any) -> None:
     )
 
 
-def test_nothing_is_said_of_cases_that_are_gone(train: Any) -> None:
+def test_nothing_is_said_of_cases_that_are_gone(train):
     """F15: "The cases were read." stayed after every source was removed."""
     train.addCases(1)
     request(train)
@@ -178,7 +176,7 @@ def test_nothing_is_said_of_cases_that_are_gone(train: Any) -> None:
     assert train.status == "There is no case left; add some first."
 
 
-def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
+def test_check_that_fails_or_is_cancelled_is_said(train):
     train.addCases(1)
     request(train)
     assert train.logic.cases.isChecking
@@ -191,7 +189,7 @@ def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
     assert not train.logic.cases.isChecking
 
 
-def test_edited_classes_travel_and_can_be_undone(train: Any) -> None:
+def test_edited_classes_travel_and_can_be_undone(train):
     train.addCases(1)
     request(train)
     train.answerCheck()
@@ -208,7 +206,7 @@ def test_edited_classes_travel_and_can_be_undone(train: Any) -> None:
     assert [row.name for row in cases.classes] == ["liver"]
 
 
-def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
+def test_a_value_that_had_no_name_leaves_none_behind(train):
     train.addCases(1)
     request(train)
     call = train.programs.last
@@ -229,7 +227,7 @@ SCENE = """<MRML>
 </MRML>"""
 
 
-def test_bundle_gives_its_pairs(train: Any, tmp_path: Path) -> None:
+def test_bundle_gives_its_pairs(train, tmp_path):
     path = tmp_path / "scene.mrb"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("scene/scene.mrml", SCENE)
@@ -240,7 +238,7 @@ def test_bundle_gives_its_pairs(train: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no bundle"])
-def test_broken_bundle_is_said(train: Any, tmp_path: Path, content: bytes) -> None:
+def test_broken_bundle_is_said(train, tmp_path, content):
     path = tmp_path / "scene.mrb"
     path.write_bytes(content)
     train.logic.cases.addBundle(path)
@@ -249,7 +247,7 @@ def test_broken_bundle_is_said(train: Any, tmp_path: Path, content: bytes) -> No
     assert not train.logic.cases.rows
 
 
-def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: Any) -> None:
+def test_scene_close_forgets_the_cases_and_leaves_no_draft(train, scene):
     train.addCases(2)
     request(train)
     call = train.programs.last
@@ -261,7 +259,7 @@ def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: An
     assert not list(train.root.iterdir())
 
 
-def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
+def test_run_keeps_no_file_of_a_case_that_was_left_out(train):
     train.addCases(2)
     folder = Path(request(train)["cases"][0]["label"]).parent
     train.answerCheck()
@@ -279,7 +277,7 @@ def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
     assert sorted(folder.iterdir()) == sorted(Path(f) for f in (*case["images"], case["label"]))
 
 
-def test_draft_of_a_slicer_that_was_killed_is_swept(train: Any) -> None:
+def test_draft_of_a_slicer_that_was_killed_is_swept(train):
     dead, alive = train.root / "dead", train.root / "alive"
     for folder in (dead, alive):
         folder.mkdir(parents=True)
@@ -338,7 +336,7 @@ def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[A
 
 
 @pytest.mark.parametrize("isMoved", [False, True], ids=["still", "moved"])
-def test_oblique_case_is_written_voxel_by_voxel(train: Any, tmp_path: Path, isMoved: bool) -> None:
+def test_oblique_case_is_written_voxel_by_voxel(train, tmp_path, isMoved):
     volumeNode = train.addVolume("Scan")
     place(volumeNode)
     world = rigid() if isMoved else np.eye(4)
@@ -369,7 +367,7 @@ def maskOf(labels: Any, segment: Any) -> np.ndarray:
     return layer == segment.value
 
 
-def test_segmentation_on_another_grid_is_brought_to_the_scan(train: Any, tmp_path: Path) -> None:
+def test_segmentation_on_another_grid_is_brought_to_the_scan(train, tmp_path):
     volumeNode, other = (
         train.addVolume("Scan", shape=(6, 8, 10)),
         train.addVolume("Fine", shape=(12, 16, 20)),
@@ -386,7 +384,7 @@ def test_segmentation_on_another_grid_is_brought_to_the_scan(train: Any, tmp_pat
     assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLScalarVolumeNode") == 2
 
 
-def test_label_map_node_keeps_its_values(train: Any, tmp_path: Path) -> None:
+def test_label_map_node_keeps_its_values(train, tmp_path):
     volumeNode = train.addVolume("Scan")
     place(volumeNode)
     values = np.zeros(slicer.util.arrayFromVolume(volumeNode).shape, np.uint8)
@@ -398,14 +396,14 @@ def test_label_map_node_keeps_its_values(train: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(labels.volume.array, values)
 
 
-def test_channels_get_a_file_each(train: Any, tmp_path: Path) -> None:
+def test_channels_get_a_file_each(train, tmp_path):
     volumes = [train.addVolume("T1", seed=1), train.addVolume("T2", seed=2)]
     image, _labels = written(train, volumes, train.addSegmentation(volumes[0]), tmp_path)
     assert image.array.shape == (2, 6, 9, 11)
     assert (image.array[0] != image.array[1]).any()
 
 
-def test_empty_segmentation_is_all_background(train: Any, tmp_path: Path) -> None:
+def test_empty_segmentation_is_all_background(train, tmp_path):
     volumeNode = train.addVolume()
     nothing = np.zeros((6, 9, 11), bool)
     node = train.addSegmentation(volumeNode, liver=nothing)
@@ -413,7 +411,7 @@ def test_empty_segmentation_is_all_background(train: Any, tmp_path: Path) -> Non
     assert not labels.volume.array.any()
 
 
-def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> None:
+def test_what_cannot_be_taken_is_refused_in_words(train, scene):
     volumeNode = train.addVolume("Scan")
     node = train.addSegmentation(volumeNode)
     shear = np.eye(4)
@@ -442,7 +440,7 @@ def bending() -> Any:
     return transform
 
 
-def test_a_change_of_voxels_or_place_is_seen(train: Any, scene: Any) -> None:
+def test_a_change_of_voxels_or_place_is_seen(train, scene):
     volumeNode = train.addVolume()
     node = train.addSegmentation(volumeNode)
     keys = [snapshotKey([volumeNode], node)]

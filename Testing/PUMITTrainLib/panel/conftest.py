@@ -1,7 +1,5 @@
 """The panel of PUMITTrain alone, and the module with programs that a test plays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

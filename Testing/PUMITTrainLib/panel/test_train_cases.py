@@ -1,8 +1,5 @@
 """Section 1: sources, the table of cases, and the classes."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +37,7 @@ def addClasses(shown: ShownPanel, *classes: Any) -> None:
         ("bundle", {"sourcePathEdit"}),
     ],
 )
-def test_each_place_shows_its_own_fields(shown: ShownPanel, place: str, fields: set[str]) -> None:
+def test_each_place_shows_its_own_fields(shown, place, fields):
     shown.choose(shown.ui.sourceSelector, place)
     names = {
         *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
@@ -52,7 +49,7 @@ def test_each_place_shows_its_own_fields(shown: ShownPanel, place: str, fields: 
     assert shown.ui.sourceHintLabel.text
 
 
-def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
+def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown):
     volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "CT1")
     label = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Drawn")
     shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Drawn"),)
@@ -63,9 +60,7 @@ def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownP
     assert shown.logic.callsOf("addAllOffered") == []
 
 
-def test_a_folder_is_read_with_the_patterns_that_are_shown(
-    shown: ShownPanel, tmp_path: Path
-) -> None:
+def test_a_folder_is_read_with_the_patterns_that_are_shown(shown, tmp_path):
     shown.choose(shown.ui.sourceSelector, "folder")
     shown.ui.sourcePathEdit.currentPath = str(tmp_path)
     shown.refresh()
@@ -77,7 +72,7 @@ def test_a_folder_is_read_with_the_patterns_that_are_shown(
     assert shown.logic.callsOf("check") == [()]
 
 
-def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Path) -> None:
+def test_channels_of_one_case_are_several_files(shown, tmp_path):
     shown.choose(shown.ui.sourceSelector, "files")
     shown.ui.sourcePathEdit.currentPath = "t1.nii.gz; t2.nii.gz"
     assert "annotation" in shown.ui.addCasesButton.toolTip
@@ -86,7 +81,7 @@ def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Pat
     assert shown.logic.callsOf("addFiles") == [(["t1.nii.gz", "t2.nii.gz"], "label.seg.nrrd")]
 
 
-def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) -> None:
+def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown):
     shown.choose(shown.ui.sourceSelector, "bundle")
     shown.ui.sourcePathEdit.currentPath = "lab.mrb"
     shown.press(shown.ui.addCasesButton)
@@ -96,7 +91,7 @@ def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) 
     assert shown.logic.callsOf("check") == [()]
 
 
-def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
+def test_the_place_that_the_scene_remembers_is_shown(shown, tmp_path):
     shown.logic.parameters.folder = str(tmp_path)
     shown.logic.parameters.source = CaseSource.FOLDER
     shown.panel.casesSection.source.showSource()
@@ -108,9 +103,7 @@ def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
-    shown: ShownPanel, tmp_path: Path
-) -> None:
+def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(shown, tmp_path):
     from Qt import QtGui
 
     thumbnail = tmp_path / "case.png"
@@ -133,7 +126,7 @@ def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
     assert colors == ["#d0342c", "#c77700"]
 
 
-def test_the_selected_case_is_reported_in_full(shown: ShownPanel) -> None:
+def test_the_selected_case_is_reported_in_full(shown):
     addRows(shown, goodRow("one", channels=4, doubts=("It is small.",)), goodRow("two"))
     assert not shown.ui.caseDetailLabel.isVisible()
     shown.ui.caseTable.selectRow(0)
@@ -142,7 +135,7 @@ def test_the_selected_case_is_reported_in_full(shown: ShownPanel) -> None:
     assert "Warning: It is small." in text
 
 
-def test_a_case_is_unticked_and_its_patient_written_in_the_table(shown: ShownPanel) -> None:
+def test_a_case_is_unticked_and_its_patient_written_in_the_table(shown):
     from Qt import QtCore
 
     addRows(shown, goodRow("one"), goodRow("two"))
@@ -158,7 +151,7 @@ def test_a_case_is_unticked_and_its_patient_written_in_the_table(shown: ShownPan
     assert shown.logic.callsOf("setPatient") == [(("", "one"), "P7")]
 
 
-def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: ShownPanel) -> None:
+def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown):
     from Qt import QtWidgets
 
     addRows(shown, goodRow("one"), goodRow("two", isChecked=False))
@@ -170,7 +163,7 @@ def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: Show
     assert table.item(1, REMARKS).text() == "ready"
 
 
-def test_selected_cases_are_removed(shown: ShownPanel) -> None:
+def test_selected_cases_are_removed(shown):
     addRows(shown, goodRow("one"), goodRow("two"), goodRow("three"))
     shown.press(shown.ui.removeCasesButton)
     assert shown.logic.callsOf("remove") == []
@@ -180,13 +173,13 @@ def test_selected_cases_are_removed(shown: ShownPanel) -> None:
     assert shown.logic.callsOf("remove") == [(("", "two"),)]
 
 
-def test_what_concerns_the_whole_set_is_reported_above_the_table(shown: ShownPanel) -> None:
+def test_what_concerns_the_whole_set_is_reported_above_the_table(shown):
     shown.logic.cases.problems = ("Value 3 of case_02 is no class.",)
     addRows(shown, goodRow("one"))
     assert "Value 3 of case_02" in shown.ui.caseSummaryLabel.text
 
 
-def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
+def test_reading_can_be_stopped_and_tells_how_far_it_is(shown):
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))
     shown.press(shown.ui.checkCasesButton)
@@ -201,7 +194,7 @@ def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> No
 # --- classes --------------------------------------------------------------------------------------
 
 
-def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
+def test_a_class_shows_in_how_many_cases_it_is(shown):
     addRows(shown, goodRow("one"), goodRow("two", classes={"liver": 5, "tumour": 0}))
     addClasses(shown, ClassRow("liver", (1,)), ClassRow("tumour", (2, 3)), ClassRow("cyst", (4,)))
     table = shown.ui.classTable
@@ -212,7 +205,7 @@ def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
     assert shown.cell(table, 2, IN_CASES).foreground().color().name() == "#d0342c"
 
 
-def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel) -> None:
+def test_names_values_and_other_names_are_edited_in_the_table(shown):
     addClasses(shown, ClassRow("liver", (1,)))
     table = shown.ui.classTable
     shown.edit(table, 0, NAME, "Liver")
@@ -226,7 +219,7 @@ def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel)
 
 
 @pytest.mark.parametrize(("column", "text"), [(NAME, " "), (VALUES, "one"), (VALUES, "0")])
-def test_what_no_class_can_have_is_undone(shown: ShownPanel, column: int, text: str) -> None:
+def test_what_no_class_can_have_is_undone(shown, column, text):
     addClasses(shown, ClassRow("liver", (1,)))
     before = shown.cell(shown.ui.classTable, 0, column).text()
     shown.edit(shown.ui.classTable, 0, column, text)
@@ -234,7 +227,7 @@ def test_what_no_class_can_have_is_undone(shown: ShownPanel, column: int, text: 
     assert shown.cell(shown.ui.classTable, 0, column).text() == before
 
 
-def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPanel) -> None:
+def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown):
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.classTermEdit.enabled
     shown.ui.classTable.selectRow(1)
@@ -260,7 +253,7 @@ def askAboutBladder(shown: ShownPanel) -> None:
     assert shown.ui.termQuestionLabel.text == asked
 
 
-def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown: ShownPanel) -> None:
+def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown):
     askAboutBladder(shown)
     shown.refresh()  # as while a network learns
     shown.press(shown.ui.firstTermButton)
@@ -271,7 +264,7 @@ def test_a_misspelt_structure_is_asked_about_before_a_class_is_coded(shown: Show
 
 
 @pytest.mark.parametrize("change", ["select", "remove", "replace", "none"])
-def test_the_question_about_a_structure_goes_with_its_class(shown: ShownPanel, change: str) -> None:
+def test_the_question_about_a_structure_goes_with_its_class(shown, change):
     askAboutBladder(shown)
     classes = {
         "remove": (ClassRow("liver", (2,)),),
@@ -287,7 +280,7 @@ def test_the_question_about_a_structure_goes_with_its_class(shown: ShownPanel, c
     assert shown.logic.callsOf("setClass") == []
 
 
-def test_an_answer_codes_no_class_that_came_before_the_panel_shows_it(shown: ShownPanel) -> None:
+def test_an_answer_codes_no_class_that_came_before_the_panel_shows_it(shown):
     askAboutBladder(shown)
     shown.logic.cases.classes = (ClassRow("spleen", (1,)), ClassRow("liver", (2,)))
     shown.press(shown.ui.firstTermButton)
@@ -295,7 +288,7 @@ def test_an_answer_codes_no_class_that_came_before_the_panel_shows_it(shown: Sho
     assert not shown.ui.termQuestionFrame.visible
 
 
-def test_the_question_about_a_structure_leaves_reading_and_its_cancel(shown: ShownPanel) -> None:
+def test_the_question_about_a_structure_leaves_reading_and_its_cancel(shown):
     status, cancelled = shown.logic.status, []
     status.working("Reading the cases...", None, lambda: cancelled.append(True))
     askAboutBladder(shown)
@@ -305,7 +298,7 @@ def test_the_question_about_a_structure_leaves_reading_and_its_cancel(shown: Sho
     assert len(shown.logic.callsOf("setClass")) == 1
 
 
-def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
+def test_a_colour_is_chosen_by_its_button(shown):
     from Qt import QtGui
 
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
@@ -314,7 +307,7 @@ def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
     assert (index, row.colorRgb) == (1, (1.0, 0.0, 0.2))
 
 
-def test_classes_are_added_removed_and_taken_as_found(shown: ShownPanel) -> None:
+def test_classes_are_added_removed_and_taken_as_found(shown):
     addClasses(shown, ClassRow("new class", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.removeClassButton.enabled
     shown.press(shown.ui.addClassButton)

@@ -1,7 +1,5 @@
 """Two segmentations of the scene are compared, and the views go to where they differ."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -61,9 +59,7 @@ def column(module: TrainModule, name: str, number: int) -> list[str]:
     return [module.cell(table, row, number).text() for row in range(table.rowCount)]
 
 
-def test_the_panel_shows_the_figures_of_the_metrics(
-    module: TrainModule, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_panel_shows_the_figures_of_the_metrics(module, capsys):
     addTwo(module)
     module.ui.compareSection.collapsed = False
     module.ui.toleranceSpinBox.value = 1.0
@@ -81,9 +77,7 @@ def test_the_panel_shows_the_figures_of_the_metrics(
     assert module.ui.compareSection.text.startswith("Compare two segmentations: by model against")
 
 
-def test_the_same_two_files_give_the_same_figures_on_the_command_line(
-    module: TrainModule, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_two_files_give_the_same_figures_on_the_command_line(module, tmp_path, capsys):
     reference, compared = addTwo(module)
     module.press(module.ui.compareButton)
     printed = answerCompare(module, capsys)
@@ -103,9 +97,7 @@ def test_the_same_two_files_give_the_same_figures_on_the_command_line(
     assert [each.dice for each in found.classes] == [row["dice"] for row in rows[:-1]]
 
 
-def test_a_press_on_a_difference_moves_the_views_there(
-    module: TrainModule, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_press_on_a_difference_moves_the_views_there(module, capsys):
     addTwo(module)
     red = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSliceNode", "Red")
     module.press(module.ui.compareButton)
@@ -119,9 +111,7 @@ def test_a_press_on_a_difference_moves_the_views_there(
     assert red.GetSliceOffset() == pytest.approx(place.ras[2], abs=0.1)
 
 
-def test_a_label_map_is_the_reference_of_segments_in_their_order(
-    module: TrainModule, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_label_map_is_the_reference_of_segments_in_their_order(module, capsys):
     _reference, compared = addTwo(module)
     image = compared.GetSegmentation().GetNthSegment(0).GetRepresentation("Binary labelmap")
     assert image.GetScalarRange()[1] == 1  # each segment is 1 in a separate layer
@@ -144,9 +134,7 @@ def test_a_label_map_is_the_reference_of_segments_in_their_order(
     assert column(module, "agreementTable", DICE) == shown
 
 
-def test_segments_with_other_names_are_said(
-    module: TrainModule, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_segments_with_other_names_are_said(module, capsys):
     reference, _compared = addTwo(module)
     for index in range(2):
         reference.GetSegmentation().GetNthSegment(index).SetName(f"Segment_{index + 1}")
@@ -166,9 +154,7 @@ def test_segments_with_other_names_are_said(
     )
 
 
-def test_what_cannot_be_compared_is_said(
-    module: TrainModule, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_compared_is_said(module, capsys):
     ui = module.ui
     assert not ui.compareButton.enabled
     reference, compared = addTwo(module)
@@ -181,7 +167,7 @@ def test_what_cannot_be_compared_is_said(
     assert not module.programs.calls
 
 
-def test_a_comparison_that_is_cancelled_leaves_no_file(module: TrainModule) -> None:
+def test_a_comparison_that_is_cancelled_leaves_no_file(module):
     addTwo(module)
     module.press(module.ui.compareButton)
     module.settle()

@@ -1,7 +1,5 @@
 """Labels as labs have them: missing in some scans, made by a model, drawn in part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from train_module import TrainModule, addFolder, chooseFolder, site
@@ -17,9 +15,7 @@ def remarks(module: TrainModule) -> list[str]:
     return [module.cell(table, row, REMARKS).text() for row in range(table.rowCount)]
 
 
-def test_scans_without_labels_are_grey_and_stop_nothing(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_scans_without_labels_are_grey_and_stop_nothing(module, tmp_path):
     """F7: four labelled scans of twelve could not be trained on until eight rows were removed."""
     folder = site(tmp_path / "site", 3)
     for number in (2, 3):
@@ -63,9 +59,7 @@ def tick(module: TrainModule, row: int, isOn: bool = True) -> None:
     module.process()
 
 
-def test_a_models_own_labels_are_amber_and_not_used_until_they_are_ticked(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_a_models_own_labels_are_amber_and_not_used_until_they_are_ticked(module, tmp_path):
     """F5: "12 of 12 good", of what a model had just written."""
     from Qt import QtCore
 
@@ -88,9 +82,7 @@ def test_a_models_own_labels_are_amber_and_not_used_until_they_are_ticked(
     assert module.logic.cases.config()["folders"] == [{"folder": str(folder)}]
 
 
-def test_all_unreviewed_labels_are_confirmed_by_one_press(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_all_unreviewed_labels_are_confirmed_by_one_press(module, tmp_path):
     predicted(module, tmp_path / "site", 3)
     assert "All labels are unreviewed" in module.logic.runs.whyNoStart
     assert module.ui.confirmCasesButton.text == "Use unreviewed labels (3)"
@@ -130,9 +122,7 @@ def answerTwo(
     module.settle()
 
 
-def test_how_much_of_a_case_is_known_is_said_and_not_amber(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_how_much_of_a_case_is_known_is_said_and_not_amber(module, tmp_path):
     readTwo(module, tmp_path / "site", names=["liver", "spleen"])
     assert remarks(module) == ["ready", "ready"]
     table = module.ui.caseTable
@@ -143,7 +133,7 @@ def test_how_much_of_a_case_is_known_is_said_and_not_amber(
     assert "Labelled in part: 12 % known" in module.ui.caseDetailLabel.text
 
 
-def test_the_table_says_which_classes_were_drawn(module: TrainModule, tmp_path: Path) -> None:
+def test_the_table_says_which_classes_were_drawn(module, tmp_path):
     folder = tmp_path / "site"
     readTwo(module, folder, names=["liver", "spleen"])
     assert not module.ui.drawnFrame.isVisible()
@@ -175,9 +165,7 @@ def classNames(module: TrainModule) -> list[str]:
     return [row.name for row in module.logic.cases.classes]
 
 
-def test_renamed_classes_stay_renamed_when_a_folder_is_added_again(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_renamed_classes_stay_renamed_when_a_folder_is_added_again(module, tmp_path):
     """F6: in the second round one structure was two classes."""
     folder = tmp_path / "site"
     readTwo(module, folder, names=["class 1", "class 2"])
@@ -198,9 +186,7 @@ def test_renamed_classes_stay_renamed_when_a_folder_is_added_again(
     assert classNames(module) == names  # nothing is remembered that was taken back
 
 
-def test_other_names_are_asked_about_once_and_the_answer_is_remembered(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_other_names_are_asked_about_once_and_the_answer_is_remembered(module, tmp_path):
     folder, ui = tmp_path / "site", module.ui
     names = ["class 1", "class 2", "anterior", "hinten"]
     pairs = [["anterior", "class 1"], ["hinten", "class 2"]]
@@ -222,9 +208,7 @@ def test_other_names_are_asked_about_once_and_the_answer_is_remembered(
     assert module.logic.cases.classQuestion is None
 
 
-def test_a_name_that_no_class_has_becomes_one_of_its_other_names(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_a_name_that_no_class_has_becomes_one_of_its_other_names(module, tmp_path):
     folder = tmp_path / "site"
     readTwo(module, folder, names=["liver", "spleen"])
     module.edit(module.ui.classTable, 0, NAME, "Leber")

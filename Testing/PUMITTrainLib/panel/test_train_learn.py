@@ -1,7 +1,5 @@
 """Section 2: what to learn, the plan, and every value as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +17,7 @@ from shown_panel import ShownPanel
 from train_module import TrainModule, addToTable, check, start, writeRun
 
 
-def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None:
+def test_the_goal_shows_the_choices_that_belong_to_it(shown):
     ui = shown.ui
     assert ui.clicksRadio.checked
     assert ui.adaptSelector.isVisible()
@@ -33,7 +31,7 @@ def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None
     assert ui.goalLabel.text != before
 
 
-def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
+def test_what_is_chosen_is_remembered_in_the_scene(shown):
     parameters = shown.logic.parameters
     shown.choose(shown.ui.presetSelector, "thorough")
     shown.choose(shown.ui.adaptSelector, "adapters")
@@ -48,7 +46,7 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
     assert (parameters.folds, round(parameters.validationShare, 2)) == (0, 0.1)
 
 
-def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
+def test_what_another_hand_chose_is_shown(shown):
     shown.logic.parameters.preset = PresetName.QUICK
     shown.logic.parameters.folds = 7
     shown.logic.parameters.device = "cuda:3"
@@ -62,7 +60,7 @@ def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
     assert shown.logic.parameters.device == "cuda:3"
 
 
-def test_scans_without_labels_are_learnt_from_first(shown: ShownPanel) -> None:
+def test_scans_without_labels_are_learnt_from_first(shown):
     ui = shown.ui
     assert not ui.unlabelledEdit.isVisible()
     shown.press(ui.automaticRadio)
@@ -75,7 +73,7 @@ def test_scans_without_labels_are_learnt_from_first(shown: ShownPanel) -> None:
     assert not ui.unlabelledEdit.enabled
 
 
-def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPanel) -> None:
+def test_networks_and_devices_are_listed_when_they_become_known(shown):
     shown.press(shown.ui.automaticRadio)
     shown.logic.planning.networks = (
         SimpleNamespace(name="swin_unetr", title="Swin UNETR (MONAI)", tooltip="A large one."),
@@ -90,7 +88,7 @@ def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPane
     assert shown.logic.parameters.device == "cuda:0"
 
 
-def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) -> None:
+def test_a_plan_tells_time_and_memory_before_anything_starts(shown):
     planning = shown.logic.planning
     assert not shown.ui.planButton.enabled
     assert "Add cases" in shown.ui.planButton.toolTip
@@ -130,7 +128,7 @@ def recipe(shown: ShownPanel) -> ShownPanel:
     return shown
 
 
-def test_values_are_planned_when_they_are_first_inspected(shown: ShownPanel) -> None:
+def test_values_are_planned_when_they_are_first_inspected(shown):
     assert not shown.ui.recipeEdit.isVisible()
     shown.logic.cases.rows = (goodRow("one"),)
     shown.press(shown.ui.showValuesButton)
@@ -138,7 +136,7 @@ def test_values_are_planned_when_they_are_first_inspected(shown: ShownPanel) -> 
     assert shown.logic.callsOf("make") == [()]
 
 
-def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe: ShownPanel) -> None:
+def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe):
     from Qt import QtTest
 
     edit = recipe.ui.recipeEdit
@@ -157,7 +155,7 @@ def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe: ShownPanel) -
     assert "edited" in recipe.ui.learnSection.toolTip
 
 
-def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> None:
+def test_the_line_that_is_wrong_is_named_and_selected(recipe):
     assert not recipe.ui.recipeProblemLabel.isVisible()
     recipe.logic.planning.recipeProblem = SimpleNamespace(
         line=3, sentence="'stpes' is no key of schedule; did you mean 'steps'?"
@@ -175,7 +173,7 @@ def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> Non
     assert not recipe.ui.goToLineButton.isVisible()
 
 
-def test_the_start_of_a_long_wrong_line_is_in_sight(recipe: ShownPanel) -> None:
+def test_the_start_of_a_long_wrong_line_is_in_sight(recipe):
     planning = recipe.logic.planning
     planning.recipeText = f"name: liver\nstpes: 4  # {'much to say ' * 20}\n"
     planning.recipeProblem = SimpleNamespace(line=2, sentence="Unknown key 'stpes'")
@@ -184,7 +182,7 @@ def test_the_start_of_a_long_wrong_line_is_in_sight(recipe: ShownPanel) -> None:
     assert recipe.ui.recipeEdit.horizontalScrollBar().value == 0
 
 
-def test_edits_can_be_undone(recipe: ShownPanel) -> None:
+def test_edits_can_be_undone(recipe):
     assert not recipe.ui.resetRecipeButton.enabled
     recipe.logic.planning.isEdited = True
     recipe.refresh()
@@ -255,7 +253,7 @@ def cells(table: Any) -> list[list[str]]:
     ]
 
 
-def test_goal_and_source_follow_each_other(module: TrainModule) -> None:
+def test_goal_and_source_follow_each_other(module):
     ui, parameters = module.ui, module.logic.parameters
     module.press(ui.automaticRadio)
     module.press(ui.classificationRadio)
@@ -283,9 +281,7 @@ def test_goal_and_source_follow_each_other(module: TrainModule) -> None:
     assert ui.adaptSelector.isVisible()
 
 
-def test_a_folder_of_classes_is_counted_planned_and_started(
-    module: TrainModule, answer: Answer, tmp_path: Path, screenshots: Path
-) -> None:
+def test_a_folder_of_classes_is_counted_planned_and_started(module, answer, tmp_path, screenshots):
     ui = module.ui
     choose(module, scans(tmp_path / "chest"))
     assert ui.addCasesButton.enabled is False
@@ -313,9 +309,7 @@ FAULTS: dict[str, tuple[dict[str, int], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_wrong_with_a_folder_is_one_line(
-    module: TrainModule, answer: Answer, tmp_path: Path, screenshots: Path, fault: str
-) -> None:
+def test_what_is_wrong_with_a_folder_is_one_line(module, answer, tmp_path, screenshots, fault):
     counts, words = FAULTS[fault]
     folder = scans(tmp_path / "set", counts)
     folder.mkdir(exist_ok=True)
@@ -339,9 +333,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(
     assert not module.logic.runs.whyNoStart
 
 
-def test_files_that_cannot_be_read_are_named(
-    module: TrainModule, answer: Answer, tmp_path: Path, screenshots: Path
-) -> None:
+def test_files_that_cannot_be_read_are_named(module, answer, tmp_path, screenshots):
     folder = scans(tmp_path / "set")
     for number in (1, 2):
         (folder / "tumour" / f"scan{number}.nii.gz").write_bytes(b"no scan")
@@ -357,9 +349,7 @@ def test_files_that_cannot_be_read_are_named(
     assert module.logic.runs.whyNoStart.startswith("tumour/scan2.nii.gz: The file is not an image")
 
 
-def test_a_file_of_medmnist_is_read_and_another_is_not(
-    module: TrainModule, answer: Answer, tmp_path: Path
-) -> None:
+def test_a_file_of_medmnist_is_read_and_another_is_not(module, answer, tmp_path):
     choose(module, medmnist(tmp_path / "organs.npz"))
     answer(module)
     assert cells(module.ui.scanTable) == [["0", "3", "3", "3"], ["1", "3", "3", "3"]]
@@ -374,9 +364,7 @@ def test_a_file_of_medmnist_is_read_and_another_is_not(
     assert module.logic.runs.whyNoStart.startswith("There is no")
 
 
-def test_another_folder_has_to_be_read_before_a_start(
-    module: TrainModule, answer: Answer, tmp_path: Path
-) -> None:
+def test_another_folder_has_to_be_read_before_a_start(module, answer, tmp_path):
     choose(module, scans(tmp_path / "set"))
     answer(module)
     assert not module.logic.runs.whyNoStart
@@ -389,9 +377,7 @@ def test_another_folder_has_to_be_read_before_a_start(
     assert not module.logic.runs.whyNoStart
 
 
-def test_reading_can_be_cancelled_and_labelled_cases_stay(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_reading_can_be_cancelled_and_labelled_cases_stay(module, tmp_path):
     addToTable(module)
     choose(module, scans(tmp_path / "set"))
     assert module.logic.runs.whyNoStart == "The scans are still being read."
@@ -419,7 +405,7 @@ def finish(module: TrainModule, rows: list[str]) -> None:
     writeRun(module, folder, "finished", step=40, **more)
 
 
-def test_the_result_says_how_many_were_named_right(module: TrainModule, screenshots: Path) -> None:
+def test_the_result_says_how_many_were_named_right(module, screenshots):
     rows = [
         *("val,scan9.nii.gz,normal,0.6,0.4", "test,scan1.nii.gz,normal,0.9,0.1"),
         *("test,tumour/scan2.nii.gz,tumour,0.7,0.3", "test,scan3.nii.gz,normal,0.8,0.2"),
@@ -441,7 +427,7 @@ def test_the_result_says_how_many_were_named_right(module: TrainModule, screensh
     check(module, screenshots / "classes_result.png", "resultSection")
 
 
-def test_answers_of_several_classes_are_not_shown(module: TrainModule) -> None:
+def test_answers_of_several_classes_are_not_shown(module):
     finish(module, ["test,scan1,normal;tumour,0.9,0.1"])
     assert module.ui.resultLabel.text.startswith("The model chest is ready.")
     assert not module.ui.scoreTable.isVisible()

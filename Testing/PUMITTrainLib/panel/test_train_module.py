@@ -1,7 +1,5 @@
 """The unmodified module from the first case to the result, and what a careless user does to it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.generated_scan import generatedScan
 from PUMITTrainLib.cases.example_cases import ORGANS
 from PUMITTrainLib.cases.scene_pairs import scenePairs
-from shown_panel import ShownPanel
 from train_module import TrainModule, addToTable, start, writeRun
 
 CASE, REMARKS = range(2)
@@ -28,7 +25,7 @@ CASE, REMARKS = range(2)
 # --- the way through ------------------------------------------------------------------------------
 
 
-def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
+def test_from_the_scene_to_a_training_that_runs(module):
     ui = module.ui
     assert ui.casesSection.text == "1. Cases: none yet"
     addToTable(module)
@@ -51,7 +48,7 @@ def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
     assert ui.useButton.enabled
 
 
-def test_opening_starts_nothing_and_what_is_added_is_read_once(module: TrainModule) -> None:
+def test_opening_starts_nothing_and_what_is_added_is_read_once(module):
     assert module.programs.calls == []
     assert module.launcher.launched == []
     addToTable(module)
@@ -61,7 +58,7 @@ def test_opening_starts_nothing_and_what_is_added_is_read_once(module: TrainModu
 # --- careless -------------------------------------------------------------------------------------
 
 
-def test_the_run_goes_on_whatever_is_left_or_closed(module: TrainModule) -> None:
+def test_the_run_goes_on_whatever_is_left_or_closed(module):
     addToTable(module)
     folder = start(module)
     module.gui.exit()
@@ -86,7 +83,7 @@ def test_the_run_goes_on_whatever_is_left_or_closed(module: TrainModule) -> None
     assert module.ui.runSection.text == "3. Run: training, 50 %"
 
 
-def test_the_parameter_node_may_be_deleted(module: TrainModule) -> None:
+def test_the_parameter_node_may_be_deleted(module):
     addToTable(module)
     slicer.mrmlScene.RemoveNode(module.logic.parameters.parameterNode)
     module.settle()
@@ -96,7 +93,7 @@ def test_the_parameter_node_may_be_deleted(module: TrainModule) -> None:
     assert module.ui.caseTable.rowCount == 2
 
 
-def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainModule) -> None:
+def test_cases_removed_while_they_are_read_leave_an_empty_table(module):
     for number in range(2):
         module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
     module.process()
@@ -110,7 +107,7 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainMod
     assert not module.ui.startButton.enabled
 
 
-def test_a_plan_ends_by_a_sentence_of_its_program_or_with_the_scene(module: TrainModule) -> None:
+def test_a_plan_ends_by_a_sentence_of_its_program_or_with_the_scene(module):
     addToTable(module)
     module.press(module.ui.planButton)
     module.settle()
@@ -138,9 +135,7 @@ def importedAsBefore() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("importedAsBefore")
-def test_reloading_the_module_keeps_the_cases(
-    module: TrainModule, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reloading_the_module_keeps_the_cases(module, monkeypatch):
     addToTable(module)
     monkeypatch.setenv("PUMIT_RUNS", str(module.root))
     module.gui.onReload()
@@ -167,7 +162,7 @@ def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("smallScans")
-def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: ShownPanel) -> None:
+def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown):
     shown.press(shown.ui.exampleButton)
     assert "Making scan 1 of 6" in shown.ui.statusLabel.text
     assert shown.logic.background.drain(60)
@@ -190,7 +185,7 @@ def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: Shown
 
 
 @pytest.mark.usefixtures("smallScans")
-def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
+def test_the_example_can_be_cancelled(shown):
     shown.press(shown.ui.exampleButton)
     shown.press(shown.ui.exampleButton)
     shown.logic.status.cancel()
@@ -201,7 +196,7 @@ def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
 
 
 @pytest.mark.slow
-def test_patients_are_not_alike_and_their_organs_lie_apart() -> None:
+def test_patients_are_not_alike_and_their_organs_lie_apart():
     pytest.importorskip("scipy")
     first, second = generatedScan(1), generatedScan(2)
     for name in ORGANS:
@@ -223,7 +218,7 @@ def validated(module: TrainModule, folder: Path) -> None:
     writeRun(module, folder, step=160, steps=1000, **BEST)
 
 
-def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) -> None:
+def test_a_run_that_goes_on_is_finished_with_its_best_step(module):
     addToTable(module)
     folder = start(module)
     ui = module.ui
@@ -248,7 +243,7 @@ def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) 
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_run_that_ended_early_is_finished_by_a_process(module: TrainModule, state: str) -> None:
+def test_a_run_that_ended_early_is_finished_by_a_process(module, state):
     addToTable(module)
     folder = start(module)
     validated(module, folder)
@@ -265,7 +260,7 @@ def test_a_run_that_ended_early_is_finished_by_a_process(module: TrainModule, st
     assert "step 148" in ui.statusLabel.text
 
 
-def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module: TrainModule) -> None:
+def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module):
     addToTable(module)
     folder = start(module)
     validated(module, folder)
@@ -280,7 +275,7 @@ def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module: TrainM
     assert not module.ui.pauseButton.enabled
 
 
-def test_a_run_stopped_before_its_first_validation_says_so(module: TrainModule) -> None:
+def test_a_run_stopped_before_its_first_validation_says_so(module):
     addToTable(module)
     folder = start(module)
     writeRun(module, folder, "stopped", sentence="Stopped. Nothing of it is saved yet.")

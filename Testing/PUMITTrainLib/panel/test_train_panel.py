@@ -1,7 +1,5 @@
 """The panel as a whole: opening, tooltips, width, and a scene that comes and goes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +67,7 @@ def controls(shown: ShownPanel) -> list[Any]:
     ]
 
 
-def test_every_control_has_a_tooltip_whatever_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
+def test_every_control_has_a_tooltip_whatever_is_shown(shown, tmp_path):
     def missing() -> list[str]:
         return [
             child.name
@@ -84,7 +82,7 @@ def test_every_control_has_a_tooltip_whatever_is_shown(shown: ShownPanel, tmp_pa
     assert missing() == []
 
 
-def test_buttons_that_cannot_be_pressed_say_why(shown: ShownPanel) -> None:
+def test_buttons_that_cannot_be_pressed_say_why(shown):
     from Qt import QtWidgets
 
     shown.ui.resultSection.collapsed = False
@@ -99,7 +97,7 @@ def test_buttons_that_cannot_be_pressed_say_why(shown: ShownPanel) -> None:
         assert len(button.toolTip) > 10, button.name
 
 
-def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> None:
+def test_headings_say_how_things_stand(shown, tmp_path):
     fill(shown, tmp_path)
     shown.refresh()
     assert "2 to train on, 1 with problems" in shown.ui.casesSection.toolTip
@@ -108,9 +106,7 @@ def test_headings_say_how_things_stand(shown: ShownPanel, tmp_path: Path) -> Non
     assert "liver-mr, Dice 0.71" in shown.ui.resultSection.text
 
 
-def test_what_is_shown_already_is_neither_hidden_nor_shown_again(
-    shown: ShownPanel, tmp_path: Path
-) -> None:
+def test_what_is_shown_already_is_neither_hidden_nor_shown_again(shown, tmp_path):
     from Qt import QtCore
 
     class Watch(QtCore.QObject):
@@ -129,7 +125,7 @@ def test_what_is_shown_already_is_neither_hidden_nor_shown_again(
     assert moved == []
 
 
-def test_what_is_missing_is_explained_before_anything_can_be_pressed(shown: ShownPanel) -> None:
+def test_what_is_missing_is_explained_before_anything_can_be_pressed(shown):
     assert not shown.ui.setupFrame.isVisible()
     shown.logic.setup.isMissing, shown.logic.setup.sentence = True, "torch is not installed."
     shown.refresh()
@@ -141,7 +137,7 @@ def test_what_is_missing_is_explained_before_anything_can_be_pressed(shown: Show
     assert not shown.ui.setupFrame.isVisible()
 
 
-def test_while_the_scene_changes_nothing_can_be_chosen(shown: ShownPanel) -> None:
+def test_while_the_scene_changes_nothing_can_be_chosen(shown):
     parameters, shown.logic.parameters = shown.logic.parameters, None
     shown.refresh()
     assert not shown.ui.learnFrame.enabled
@@ -151,18 +147,18 @@ def test_while_the_scene_changes_nothing_can_be_chosen(shown: ShownPanel) -> Non
     assert shown.ui.learnFrame.enabled
 
 
-def test_a_panel_that_is_closed_is_reported_nothing_more(shown: ShownPanel) -> None:
+def test_a_panel_that_is_closed_is_reported_nothing_more(shown):
     shown.panel.close()
     assert shown.logic.listeners == []
     assert shown.logic.callsOf("close")
     assert shown.logic.status.listeners == []
 
 
-def test_a_fresh_panel_fits(module: TrainModule, screenshots: Path) -> None:
+def test_a_fresh_panel_fits(module, screenshots):
     check(module, screenshots / "train_fresh.png")
 
 
-def test_cases_with_long_names_fit(module: TrainModule, screenshots: Path) -> None:
+def test_cases_with_long_names_fit(module, screenshots):
     for number in range(8):
         volume = module.addVolume(f"CT thorax abdomen with contrast {number}", seed=number)
         module.addSegmentation(volume, f"Segmentation by the second reader {number}")
@@ -182,7 +178,7 @@ def test_cases_with_long_names_fit(module: TrainModule, screenshots: Path) -> No
     check(module, screenshots / "train_learn.png", "learnSection")
 
 
-def test_a_run_fits(module: TrainModule, screenshots: Path) -> None:
+def test_a_run_fits(module, screenshots):
     addToTable(module)
     folder = start(module)
     records: list[dict[str, Any]] = [
@@ -197,7 +193,7 @@ def test_a_run_fits(module: TrainModule, screenshots: Path) -> None:
     check(module, screenshots / "train_run.png", "runSection")
 
 
-def test_an_error_fits(module: TrainModule, screenshots: Path) -> None:
+def test_an_error_fits(module, screenshots):
     addToTable(module)
     folder = start(module)
     sentence = "The disk is full: 0.1 GiB are free in /data/of/a/lab/with/long/names/runs, and a "
@@ -245,7 +241,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_the_result_fits(module: TrainModule, screenshots: Path, result: str) -> None:
+def test_the_result_fits(module, screenshots, result):
     classes, cases = RESULTS[result]
     if cases:
         finish(module, classes, cases)
@@ -255,7 +251,7 @@ def test_the_result_fits(module: TrainModule, screenshots: Path, result: str) ->
     assert module.ui.worstLabel.isVisible() == bool(cases)
 
 
-def test_labels_of_every_kind_fit(module: TrainModule, tmp_path: Path, screenshots: Path) -> None:
+def test_labels_of_every_kind_fit(module, tmp_path, screenshots):
     folder = site(tmp_path / "hippocampus with a long name", 4)
     chooseFolder(module, folder)
     call = module.programs.last
@@ -279,7 +275,7 @@ def test_labels_of_every_kind_fit(module: TrainModule, tmp_path: Path, screensho
     check(module, screenshots / "train_labels.png", "casesSection")
 
 
-def test_a_comparison_fits(module: TrainModule, screenshots: Path) -> None:
+def test_a_comparison_fits(module, screenshots):
     volume = module.addVolume("CT thorax abdomen with contrast")
     nodes = [module.addSegmentation(volume, f"Segmentation by reader {n}") for n in (1, 2)]
     module.process()
@@ -303,7 +299,7 @@ def node(name: str) -> Any:
     return slicer.util.getNode(name)
 
 
-def test_a_scan_renamed_before_start_is_trained_with(module: TrainModule) -> None:
+def test_a_scan_renamed_before_start_is_trained_with(module):
     addToTable(module)
     node("scan0").SetName("another name")
     module.process()
@@ -312,9 +308,7 @@ def test_a_scan_renamed_before_start_is_trained_with(module: TrainModule) -> Non
     assert len(module.launcher.launched) == 1
 
 
-def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(
-    module: TrainModule,
-) -> None:
+def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(module):
     addToTable(module)
     module.ui.learnSection.collapsed = False
     module.process()
@@ -331,9 +325,7 @@ def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(
     assert len(folder.name) < 255
 
 
-def test_leaving_the_module_while_it_plans_and_coming_back_shows_the_plan(
-    module: TrainModule,
-) -> None:
+def test_leaving_the_module_while_it_plans_and_coming_back_shows_the_plan(module):
     addToTable(module)
     module.ui.learnSection.collapsed = False
     module.process()

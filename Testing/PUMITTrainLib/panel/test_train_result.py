@@ -1,7 +1,5 @@
 """Section 4: how good the model is, and what to do with it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +45,7 @@ def figures(shown: ShownPanel) -> list[str]:
     return re.findall(r"\d+(?:\.\d+)?", shown.ui.resultLabel.text)
 
 
-def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> None:
+def test_a_finished_run_opens_its_result(shown, tmp_path):
     finished(shown, tmp_path)
     assert not shown.ui.resultSection.collapsed
     assert shown.ui.resultSection.text == "4. Result: liver-mr, Dice 0.71"
@@ -60,7 +58,7 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
     assert shown.ui.resultSection.collapsed
 
 
-def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Path) -> None:
+def test_one_sentence_says_what_the_run_brought(shown, tmp_path):
     shown.logic.runs.curves.scores["mean"] = [(50, 0.31), (148, 0.71)]
     finished(shown, tmp_path)
     # A cross-validation has no best step: the curves are those of its last fold.
@@ -88,9 +86,7 @@ def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Pat
         ([(0, 0.5)], "Before: 0.50."),
     ],
 )
-def test_a_gain_is_explained_to_people_who_do_not_program(
-    shown: ShownPanel, first: list[tuple[int, float]], words: str
-) -> None:
+def test_a_gain_is_explained_to_people_who_do_not_program(shown, first, words):
     """Friction 14: "0.85 ...; after 180 steps it was 0.85" said nothing."""
     from PUMITTrainLib.panel.result_section import resultInWords
 
@@ -102,8 +98,8 @@ def test_a_gain_is_explained_to_people_who_do_not_program(
 
 
 def test_the_picture_of_the_selected_case_has_a_caption_and_opens_in_full_size(
-    shown: ShownPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    shown, tmp_path, monkeypatch
+):
     import qt
     from Qt import QtGui
 
@@ -130,9 +126,7 @@ def test_the_picture_of_the_selected_case_has_a_caption_and_opens_in_full_size(
     assert not shown.ui.worstLabel.isVisible()
 
 
-def test_the_model_is_used_and_its_card_opened_by_one_click(
-    shown: ShownPanel, tmp_path: Path
-) -> None:
+def test_the_model_is_used_and_its_card_opened_by_one_click(shown, tmp_path):
     finished(shown, tmp_path)
     shown.press(shown.ui.useButton)
     assert shown.logic.callsOf("use") == [()]
@@ -143,7 +137,7 @@ def test_the_model_is_used_and_its_card_opened_by_one_click(
     assert shown.logic.callsOf("openCard") == [()]
 
 
-def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_path: Path) -> None:
+def test_a_model_is_exported_and_imported_as_one_file(shown, tmp_path):
     finished(shown, tmp_path)
     file = tmp_path / "liver-mr.pumit.zip"
     shown.panel.resultSection._dialogs = Answers(str(file))
@@ -184,9 +178,7 @@ def finish(module: TrainModule, task: str) -> None:
     module.process()
 
 
-def test_a_model_for_better_clicks_answers_the_next_click(
-    segment: Panel, module: TrainModule
-) -> None:
+def test_a_model_for_better_clicks_answers_the_next_click(segment, module):
     finish(module, "promptable")
     module.press(module.ui.useButton)
     module.answerModels()
@@ -197,9 +189,7 @@ def test_a_model_for_better_clicks_answers_the_next_click(
     assert segment.status == "hearts-2 answers the prompts now: choose Point and click."
 
 
-def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(
-    segment: Panel, module: TrainModule
-) -> None:
+def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(segment, module):
     finish(module, "segmentation")
     module.press(module.ui.useButton)
     module.answerModels()
@@ -210,9 +200,7 @@ def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(
 
 
 @pytest.mark.parametrize("answer", [{"state": "lost"}, {"status": 2}], ids=["file", "index"])
-def test_a_model_that_was_deleted_is_not_said_to_answer(
-    segment: Panel, module: TrainModule, answer: dict[str, Any]
-) -> None:
+def test_a_model_that_was_deleted_is_not_said_to_answer(segment, module, answer):
     finish(module, "promptable")
     before = segment.status
     module.press(module.ui.useButton)
@@ -266,13 +254,13 @@ def learn(shown: ShownPanel, steps: int) -> None:
     shown.refresh()
 
 
-def test_a_score_that_is_no_dice_is_not_called_so(learning: ShownPanel) -> None:
+def test_a_score_that_is_no_dice_is_not_called_so(learning):
     learning.logic.runs.curves.scores = {"mean": [(50, 0.8), (100, 0.9)]}  # of a classifier
     learning.press(learning.ui.showPlotsButton)
     assert chartOf("PUMITDice").GetYAxisTitle() == "Score"
 
 
-def test_plots_show_loss_and_dice_of_every_class_and_follow_the_run(learning: ShownPanel) -> None:
+def test_plots_show_loss_and_dice_of_every_class_and_follow_the_run(learning):
     assert [nodes(kind) for kind in KINDS] == [[], [], []]
     learning.press(learning.ui.showPlotsButton)
     assert slicer.app.layoutManager().plotViewCount == 2
@@ -291,7 +279,7 @@ def test_plots_show_loss_and_dice_of_every_class_and_follow_the_run(learning: Sh
 
 
 @pytest.mark.parametrize("how", ["deleted", "scene closed"])
-def test_plots_that_are_gone_come_back_with_the_next_step(learning: ShownPanel, how: str) -> None:
+def test_plots_that_are_gone_come_back_with_the_next_step(learning, how):
     learning.press(learning.ui.showPlotsButton)
     if how == "deleted":
         for node in [node for kind in KINDS for node in nodes(kind)]:
@@ -303,7 +291,7 @@ def test_plots_that_are_gone_come_back_with_the_next_step(learning: ShownPanel, 
     assert chartOf("PUMITLoss") is not None
 
 
-def test_the_legend_lies_on_no_curve(learning: ShownPanel) -> None:
+def test_the_legend_lies_on_no_curve(learning):
     from harness.views.plot_view import PlotView
 
     curves = learning.logic.runs.curves
@@ -325,7 +313,7 @@ def isRed(image: np.ndarray) -> np.ndarray:
     return (image[..., 0] > 180) & (image[..., 1:] < 90).all(axis=-1)
 
 
-def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
+def test_pressing_again_brings_the_layout_before(learning):
     manager, kinds = slicer.app.layoutManager(), slicer.vtkMRMLLayoutNode
     manager.setLayout(kinds.SlicerLayoutConventionalView)
     learning.press(learning.ui.showPlotsButton)
@@ -334,7 +322,7 @@ def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
     assert manager.layout == kinds.SlicerLayoutConventionalView
 
 
-def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel) -> None:
+def test_another_layout_that_is_chosen_releases_the_button(learning):
     learning.press(learning.ui.showPlotsButton)
     slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView)
     learning.refresh()
@@ -344,7 +332,7 @@ def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel)
     )
 
 
-def test_plots_are_not_saved_and_go_with_the_module(learning: ShownPanel) -> None:
+def test_plots_are_not_saved_and_go_with_the_module(learning):
     learning.press(learning.ui.showPlotsButton)
     saved = [node.GetName() for kind in KINDS for node in nodes(kind) if node.GetSaveWithScene()]
     assert saved == []

@@ -1,9 +1,6 @@
 """Section 3: the training as it goes, and the list of runs."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +32,7 @@ def learnt(shown: ShownPanel, steps: int = 200) -> None:
 # --- start, pause, stop ---------------------------------------------------------------------------
 
 
-def test_start_starts_once_however_often_it_is_pressed(ready: ShownPanel) -> None:
+def test_start_starts_once_however_often_it_is_pressed(ready):
     assert "press Start" in ready.ui.runSentenceLabel.text
     ready.press(ready.ui.startButton)
     ready.logic.runs.whyNoStart = "The plan is still being made."
@@ -46,7 +43,7 @@ def test_start_starts_once_however_often_it_is_pressed(ready: ShownPanel) -> Non
     assert ready.ui.startButton.toolTip == "The plan is still being made."
 
 
-def test_a_second_training_is_started_only_by_who_insists(ready: ShownPanel) -> None:
+def test_a_second_training_is_started_only_by_who_insists(ready):
     runs = ready.logic.runs
     runs.needsConfirmation, runs.whyBusy = True, "liver-mr is being trained on this machine."
     ready.press(ready.ui.startButton)
@@ -60,7 +57,7 @@ def test_a_second_training_is_started_only_by_who_insists(ready: ShownPanel) -> 
     assert not ready.ui.questionFrame.isVisible()
 
 
-def test_the_question_ends_when_the_other_training_does(ready: ShownPanel) -> None:
+def test_the_question_ends_when_the_other_training_does(ready):
     """F15: "Start anyway" was offered while nothing was being trained any more."""
     runs = ready.logic.runs
     runs.needsConfirmation, runs.whyBusy = True, "liver-mr is being trained on this machine."
@@ -72,9 +69,7 @@ def test_the_question_ends_when_the_other_training_does(ready: ShownPanel) -> No
     assert not ready.ui.questionFrame.isVisible()
 
 
-def test_why_a_run_failed_stands_in_the_panel_and_goes_with_the_run(
-    ready: ShownPanel, tmp_path: Path
-) -> None:
+def test_why_a_run_failed_stands_in_the_panel_and_goes_with_the_run(ready, tmp_path):
     sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
     for later in ((), (runView(tmp_path / "a"),)):
         ready.logic.runs.show(runView(tmp_path / "a", "failed", sentence=sentence))
@@ -87,7 +82,7 @@ def test_why_a_run_failed_stands_in_the_panel_and_goes_with_the_run(
         assert ready.ui.runSentenceLabel.styleSheet == ""
 
 
-def test_a_halted_process_is_not_said_to_train(ready: ShownPanel, tmp_path: Path) -> None:
+def test_a_halted_process_is_not_said_to_train(ready, tmp_path):
     """F15: a run that was halted by SIGSTOP read "Step 10, 5 minutes left"."""
     halted = (
         "The operating system has suspended process 7: nothing is computed until it is resumed."
@@ -100,7 +95,7 @@ def test_a_halted_process_is_not_said_to_train(ready: ShownPanel, tmp_path: Path
     assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
 
 
-def test_pausing_and_resuming_is_one_button(ready: ShownPanel, tmp_path: Path) -> None:
+def test_pausing_and_resuming_is_one_button(ready, tmp_path):
     ui, runs = ready.ui, ready.logic.runs
     assert not ui.pauseButton.enabled
     runs.show(runView(tmp_path / "one"))
@@ -117,9 +112,7 @@ def test_pausing_and_resuming_is_one_button(ready: ShownPanel, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "died"])
-def test_a_run_whose_process_is_gone_is_taken_up_again(
-    ready: ShownPanel, tmp_path: Path, state: str
-) -> None:
+def test_a_run_whose_process_is_gone_is_taken_up_again(ready, tmp_path, state):
     ready.logic.runs.show(runView(tmp_path / "one", state))
     ready.refresh()
     assert not ready.ui.stopButton.enabled
@@ -127,7 +120,7 @@ def test_a_run_whose_process_is_gone_is_taken_up_again(
     assert ready.logic.callsOf("continueRun") == [()]
 
 
-def test_stopping_is_requested_and_shown_until_it_ends(ready: ShownPanel, tmp_path: Path) -> None:
+def test_stopping_is_requested_and_shown_until_it_ends(ready, tmp_path):
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.refresh()
     ready.press(ready.ui.stopButton)
@@ -141,7 +134,7 @@ def test_stopping_is_requested_and_shown_until_it_ends(ready: ShownPanel, tmp_pa
 # --- how it goes ----------------------------------------------------------------------------------
 
 
-def test_progress_is_reported_in_words_and_by_a_bar(ready: ShownPanel, tmp_path: Path) -> None:
+def test_progress_is_reported_in_words_and_by_a_bar(ready, tmp_path):
     ready.logic.runs.show(runView(tmp_path / "liver-mr", sentence="It learns."))
     ready.logic.runs.speed, ready.logic.runs.memory = "3.1 steps a second", "1.2 GiB"
     ready.refresh()
@@ -163,9 +156,7 @@ def test_progress_is_reported_in_words_and_by_a_bar(ready: ShownPanel, tmp_path:
     ("state", "word"),
     [("finished", "is finished"), ("stopped", "It learns."), ("died", "It learns.")],
 )
-def test_the_end_of_a_run_is_said_at_the_top(
-    ready: ShownPanel, tmp_path: Path, state: str, word: str
-) -> None:
+def test_the_end_of_a_run_is_said_at_the_top(ready, tmp_path, state, word):
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.refresh()
     ready.logic.runs.show(runView(tmp_path / "one", state))
@@ -176,9 +167,7 @@ def test_the_end_of_a_run_is_said_at_the_top(
     assert ready.ui.statusLabel.text == "Something else."
 
 
-def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(
-    ready: ShownPanel, tmp_path: Path
-) -> None:
+def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(ready, tmp_path):
     def picture(label: Any) -> np.ndarray:
         image = label.pixmap.toImage().convertToFormat(QtGui.QImage.Format_RGB32)
         pixels = np.frombuffer(image.constBits(), np.uint8)
@@ -204,9 +193,7 @@ def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(
     [[], [(0, 1.0)], [(0, 1.0), (1, 1.0)], [(0, float("nan")), (1, float("inf")), (2, -3.0)]],
     ids=["none", "one", "flat", "not finite"],
 )
-def test_odd_losses_are_drawn_or_left_out(
-    ready: ShownPanel, tmp_path: Path, loss: list[tuple[int, float]]
-) -> None:
+def test_odd_losses_are_drawn_or_left_out(ready, tmp_path, loss):
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.logic.runs.curves.loss = loss
     ready.logic.runs.curves.version = 1
@@ -214,7 +201,7 @@ def test_odd_losses_are_drawn_or_left_out(
     assert ready.ui.lossCurveLabel.isVisible() == (len(loss) > 1)
 
 
-def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_path: Path) -> None:
+def test_the_newest_picture_of_a_kept_back_case_is_shown(ready, tmp_path):
     from Qt import QtGui
 
     ready.logic.runs.show(runView(tmp_path / "one"))
@@ -235,7 +222,7 @@ def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_
     assert not ready.ui.overlayLabel.isVisible()
 
 
-def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: Path) -> None:
+def test_the_log_grows_without_being_written_anew(ready, tmp_path):
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.logic.runs.logText = "20:31:12 It reads 4 cases.\n"
     ready.refresh()
@@ -255,15 +242,13 @@ def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: P
 
 
 @pytest.mark.parametrize(("hours", "words"), [(30, "30 h ago"), (37, "2 days ago")])
-def test_the_time_since_a_run_is_in_words(hours: float, words: str) -> None:
+def test_the_time_since_a_run_is_in_words(hours, words):
     from PUMITTrainLib.panel.widgets import agoInWords
 
     assert agoInWords(time.time() - 3600 * hours) == words
 
 
-def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(
-    ready: ShownPanel, tmp_path: Path
-) -> None:
+def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(ready, tmp_path):
     assert not ready.ui.runTable.isVisible()
     hour = time.time() - 3600
     ready.logic.runs.show(
@@ -280,9 +265,7 @@ def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(
     assert ready.ui.runSection.text == "3. Run: finished"
 
 
-def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(
-    ready: ShownPanel, tmp_path: Path
-) -> None:
+def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(ready, tmp_path):
     runs = ready.logic.runs
     runs.all = (runView(tmp_path / "done", "finished"), runView(tmp_path / "live"))
     ready.refresh()
@@ -299,7 +282,7 @@ def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(
     assert not ui.runProgressBar.isVisible()
 
 
-def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Path) -> None:
+def test_a_run_is_deleted_only_after_a_question(ready, tmp_path):
     ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
     ready.refresh()
     ready.press(ready.ui.removeRunButton)

@@ -1,8 +1,5 @@
 """Scene, folders and files add up, and what is changed of one of them is its own."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 from train_module import (
@@ -29,9 +26,7 @@ def untick(module: TrainModule, row: int) -> None:
     module.process()
 
 
-def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(module, tmp_path):
     first, second = site(tmp_path / "first"), site(tmp_path / "second")
     addFolder(module, first)
     untick(module, 0)
@@ -64,9 +59,7 @@ def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(
     assert column(module, module.ui.caseTable, REMARKS) == ["left out", "ready", "ready", "ready"]
 
 
-def test_folders_that_are_not_read_yet_are_not_called_empty(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_folders_that_are_not_read_yet_are_not_called_empty(module, tmp_path):
     addFolder(module, site(tmp_path / "first"))
     module.reopen()
     assert column(module, module.ui.sourceTable, COUNT) == ["?"]
@@ -77,9 +70,7 @@ def test_folders_that_are_not_read_yet_are_not_called_empty(
     assert column(module, module.ui.sourceTable, COUNT) == ["2"]
 
 
-def test_a_folder_without_cases_is_a_problem_and_not_done(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_a_folder_without_cases_is_a_problem_and_not_done(module, tmp_path):
     (tmp_path / "wrong").mkdir()
     chooseFolder(module, tmp_path / "wrong")
     call = module.programs.last
@@ -94,9 +85,7 @@ def test_a_folder_without_cases_is_a_problem_and_not_done(
     assert not module.ui.startButton.enabled
 
 
-def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(module, tmp_path):
     ui, folder = module.ui, site(tmp_path / "site", 3)
     addFolder(module, folder)
     ui.caseTable.selectRow(1)
@@ -117,7 +106,7 @@ def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(
     assert column(module, ui.caseTable, CASE) == ["case_001", "case_002", "case_003"]
 
 
-def test_sources_add_up_and_each_is_removed_alone(module: TrainModule, tmp_path: Path) -> None:
+def test_sources_add_up_and_each_is_removed_alone(module, tmp_path):
     ui = module.ui
     addToTable(module)
     addFolder(module, site(tmp_path / "site"))

@@ -1,12 +1,8 @@
 """What the panel says is so: of classes, folders, runs, and before anything is done."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pumit.export.classes import class_terminology
 from pumit.training.data.classes import classes_from
 from PUMITSlicerLib.terms import Term, TermSearch
@@ -36,7 +32,7 @@ def readTwoClasses(module: TrainModule) -> None:
 # --- classes --------------------------------------------------------------------------------------
 
 
-def test_a_renamed_class_is_still_found_in_its_cases(module: TrainModule) -> None:
+def test_a_renamed_class_is_still_found_in_its_cases(module):
     readTwoClasses(module)
     table = module.ui.classTable
     assert module.cell(table, 0, IN_CASES).text() == "2 of 2"
@@ -57,7 +53,7 @@ def test_a_renamed_class_is_still_found_in_its_cases(module: TrainModule) -> Non
     assert module.cell(table, 0, SEGMENTS).text() == ""
 
 
-def test_a_class_of_several_values_is_found_in_the_cases_of_each(module: TrainModule) -> None:
+def test_a_class_of_several_values_is_found_in_the_cases_of_each(module):
     readTwoClasses(module)
     module.press(module.ui.addClassButton)
     module.edit(module.ui.classTable, 2, VALUES, "1, 2")
@@ -69,9 +65,7 @@ def shownColor(module: TrainModule, row: int) -> tuple[int, int, int]:
     return color.red(), color.green(), color.blue()
 
 
-def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
-    module: TrainModule, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(module, monkeypatch):
     readTwoClasses(module)
     before = shownColor(module, 1)
     grey = (127 / 255, 127 / 255, 127 / 255)
@@ -86,7 +80,7 @@ def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
     assert before not in ((127, 127, 127), (128, 128, 128))
 
 
-def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
+def test_table_and_pictures_have_the_same_colours(module):
     addToTable(module, 1)
     for name in ("thing", "other thing"):
         module.press(module.ui.addClassButton)
@@ -100,7 +94,7 @@ def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
     assert [shownColor(module, row) for row in range(3)] == expected
 
 
-def test_the_legend_has_the_colours_of_the_run_that_is_shown(module: TrainModule) -> None:
+def test_the_legend_has_the_colours_of_the_run_that_is_shown(module):
     """The classes in the table may be others by now, or none."""
     folder = module.root / "earlier"
     folder.mkdir(parents=True)
@@ -119,7 +113,7 @@ def test_the_legend_has_the_colours_of_the_run_that_is_shown(module: TrainModule
 # --- folders --------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_does_not_exist_is_not_ready(module: TrainModule, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_not_ready(module, tmp_path):
     ui = module.ui
     module.choose(ui.sourceSelector, "folder")
     ui.sourcePathEdit.currentPath = str(tmp_path / "nowhere")
@@ -132,7 +126,7 @@ def test_a_folder_that_does_not_exist_is_not_ready(module: TrainModule, tmp_path
     assert ui.sourceTable.rowCount == 0
 
 
-def test_a_reading_that_was_stopped_is_not_ready(module: TrainModule, tmp_path: Path) -> None:
+def test_a_reading_that_was_stopped_is_not_ready(module, tmp_path):
     module.choose(module.ui.sourceSelector, "folder")
     module.ui.sourcePathEdit.currentPath = str(site(tmp_path / "site"))
     module.process()
@@ -143,9 +137,7 @@ def test_a_reading_that_was_stopped_is_not_ready(module: TrainModule, tmp_path: 
     assert "not read" in module.ui.runSentenceLabel.text
 
 
-def test_an_error_of_an_earlier_folder_does_not_appear_over_another(
-    module: TrainModule, tmp_path: Path
-) -> None:
+def test_an_error_of_an_earlier_folder_does_not_appear_over_another(module, tmp_path):
     ui = module.ui
     module.choose(ui.sourceSelector, "folder")
     ui.sourcePathEdit.currentPath = str(site(tmp_path / "slow"))
@@ -165,7 +157,7 @@ def test_an_error_of_an_earlier_folder_does_not_appear_over_another(
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> None:
+def test_while_a_run_pauses_nobody_says_that_it_runs(module):
     addToTable(module)
     folder = start(module)
     assert module.ui.statusLabel.text.startswith("Training;")
@@ -175,7 +167,7 @@ def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> Non
     assert module.ui.statusLabel.text.startswith("Training;")
 
 
-def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:
+def test_the_panel_says_on_opening_what_to_do(module):
     assert "press Add" in module.ui.statusLabel.text
     addToTable(module)
     module.reopen()

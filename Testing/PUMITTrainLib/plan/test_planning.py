@@ -1,7 +1,5 @@
 """Plans, and recipes that are edited and checked while they are typed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ def planned(train: Any) -> Any:
     return train
 
 
-def test_a_plan_of_changed_settings_is_not_called_ready(train: Any) -> None:
+def test_a_plan_of_changed_settings_is_not_called_ready(train):
     train.addCases(1)
     train.logic.planning.make()
     train.settle()
@@ -37,7 +35,7 @@ def test_a_plan_of_changed_settings_is_not_called_ready(train: Any) -> None:
     assert train.status == "Cases or settings have changed; plan again."
 
 
-def test_broken_yaml_is_known_at_once(planned: Any) -> None:
+def test_broken_yaml_is_known_at_once(planned):
     planning = planned.logic.planning
     planning.setRecipeText("task: segmentation\ndata: [1, 2\nschedule:\n")
     assert planning.recipeProblem.line in (2, 3)
@@ -46,7 +44,7 @@ def test_broken_yaml_is_known_at_once(planned: Any) -> None:
     assert not planning.isEdited
 
 
-def test_wrong_key_is_found_with_its_line(planned: Any) -> None:
+def test_wrong_key_is_found_with_its_line(planned):
     planning, checker = planned.logic.planning, planned.checker
     planning.setRecipeText(RECIPE.replace("steps", "step"))
     planning.setRecipeText(RECIPE.replace("steps", "stepz"))
@@ -62,7 +60,7 @@ def test_wrong_key_is_found_with_its_line(planned: Any) -> None:
     assert planning.recipeProblem is None
 
 
-def test_edited_recipe_is_what_runs(planned: Any) -> None:
+def test_edited_recipe_is_what_runs(planned):
     text = RECIPE.replace("40", "50")
     planned.logic.planning.setRecipeText(text)
     planned.logic.runs.start()
@@ -71,7 +69,7 @@ def test_edited_recipe_is_what_runs(planned: Any) -> None:
     assert (folder / "recipe.yaml").read_text() == text
 
 
-def test_edits_are_not_lost_by_a_changed_setting(planned: Any) -> None:
+def test_edits_are_not_lost_by_a_changed_setting(planned):
     planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
     planned.logic.parameters.validationShare = 0.3
     planned.logic.runs.start()
@@ -84,7 +82,7 @@ def test_edits_are_not_lost_by_a_changed_setting(planned: Any) -> None:
     assert len(planned.launcher.launched) == 1
 
 
-def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
+def test_second_run_gets_a_folder_and_files_of_its_own(planned):
     planned.logic.runs.start()
     planned.settle()
     first = planned.launcher.launched[-1][0]
@@ -99,7 +97,7 @@ def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
     )
 
 
-def test_choices_reach_the_plan(train: Any) -> None:
+def test_choices_reach_the_plan(train):
     train.addCases(1)
     parameters = train.logic.parameters
     parameters.goal, parameters.part = Goal.CLICKS, ClickPart.ADAPTERS
@@ -121,7 +119,7 @@ def test_choices_reach_the_plan(train: Any) -> None:
 
 
 @pytest.mark.slow
-def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
+def test_core_knows_every_key_of_the_request(train, tmp_path):
     train.addCases(1)
     cases, parameters = train.logic.cases, train.logic.parameters
     cases.addFiles([tmp_path / "a.nrrd", tmp_path / "b.nrrd"], tmp_path / "label.nrrd")
@@ -136,7 +134,7 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
         train.logic.planning.cancel()
 
 
-def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
+def test_model_without_a_name_is_called_after_its_classes(train):
     rows = [ClassRow("left atrium"), ClassRow("aorta"), ClassRow("vein")]
     assert nameOf(rows[:2], Goal.AUTOMATIC) == "left_atrium-aorta"
     assert nameOf(rows, Goal.CLICKS) == "left_atrium-aorta-more-clicks"
@@ -151,13 +149,13 @@ def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
     assert train.programs.last.config["name"] == "liver-clicks"
 
 
-def test_networks_on_offer_can_be_trained(train: Any) -> None:
+def test_networks_on_offer_can_be_trained(train):
     from pumit.training.segmentation.networks import trainable_names
 
     assert {choice.name for choice in train.logic.planning.networks} == set(trainable_names())
 
 
-def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
+def test_every_family_is_on_offer_in_a_small_size_first(train):
     first = [choice.name for choice in train.logic.planning.networks][:7]
     assert [name.split("_")[0] for name in first] == [
         "pumit",
@@ -170,7 +168,7 @@ def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
     ]
 
 
-def test_sizes_that_are_reported_are_those_of_the_networks(train: Any) -> None:
+def test_sizes_that_are_reported_are_those_of_the_networks(train):
     import torch
 
     for choice in train.logic.planning.networks:
@@ -180,13 +178,13 @@ def test_sizes_that_are_reported_are_those_of_the_networks(train: Any) -> None:
         assert f"about {millions} million" in choice.tooltip, choice.name
 
 
-def test_devices_are_requested_once(train: Any) -> None:
+def test_devices_are_requested_once(train):
     train.logic.setup.requestDevices()
     train.settle()
     assert train.logic.setup.devices == (AvailableDevice("cpu", "Processor"),)
 
 
-def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
+def test_missing_packages_keep_a_run_from_starting(train):
     train.addCases(1)
     train.missing = "To compute on this machine, torch must be installed into Slicer's Python."
     train.logic.enter()
@@ -200,7 +198,7 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
     assert not train.logic.runs.whyNoStart
 
 
-def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> None:
+def test_edits_after_a_start_are_known_to_belong_to_that_run(planned):
     planned.logic.runs.start()
     planned.settle()
     planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
@@ -211,7 +209,7 @@ def test_edits_after_a_start_are_known_to_belong_to_that_run(planned: Any) -> No
     assert "Cases or settings changed" not in planned.status
 
 
-def test_a_draft_that_somebody_deleted_is_made_again(planned: Any) -> None:
+def test_a_draft_that_somebody_deleted_is_made_again(planned):
     shutil.rmtree(planned.root)
     assert not planned.logic.planning.isUpToDate
     planned.logic.runs.start()
@@ -223,7 +221,7 @@ def test_a_draft_that_somebody_deleted_is_made_again(planned: Any) -> None:
     assert len(list((folder / "data").iterdir())) == 2  # image and label were written again
 
 
-def test_a_folder_of_runs_that_cannot_be_written_is_said(train: Any) -> None:
+def test_a_folder_of_runs_that_cannot_be_written_is_said(train):
     train.root.write_text("a file", encoding="utf-8")
     train.addCases(1)
     train.logic.cases.check()
@@ -236,9 +234,7 @@ def test_a_folder_of_runs_that_cannot_be_written_is_said(train: Any) -> None:
     assert train.logic.runs.whyNoStart == ""
 
 
-def test_a_case_that_cannot_be_written_is_not_silently_left_out(
-    train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_case_that_cannot_be_written_is_not_silently_left_out(train, monkeypatch):
     write = SceneSnapshot.write
 
     def full(taken: Any, folder: Path) -> Any:

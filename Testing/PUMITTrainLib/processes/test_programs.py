@@ -1,7 +1,5 @@
 """Commands of the core run without blocking the GUI; what they say arrives line by line."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -28,19 +26,19 @@ def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:
     return lines, ended[0]
 
 
-def test_lines_arrive_and_the_status(background: Any) -> None:
+def test_lines_arrive_and_the_status(background):
     lines, (status, message) = run(background, "--version")
     assert lines[0].startswith("pumit ")
     assert (status, message) == (0, "")
 
 
-def test_bad_input_is_one_clear_line_without_the_commands_name(background: Any, tmp_path) -> None:
+def test_bad_input_is_one_clear_line_without_the_commands_name(background, tmp_path):
     lines, (status, message) = run(background, "data", str(tmp_path / "nowhere"))
     assert (lines, status) == ([], 2)
     assert "'nowhere'" in message
 
 
-def test_program_that_cannot_be_started_is_an_error_and_no_crash(background: Any) -> None:
+def test_program_that_cannot_be_started_is_an_error_and_no_crash(background):
     ended: list[tuple[int, str]] = []
     programs = CorePrograms(background, SlicerPython("/no/such/python"))
     programs.run(["--version"], print, lambda *end: ended.append(end))
@@ -48,7 +46,7 @@ def test_program_that_cannot_be_started_is_an_error_and_no_crash(background: Any
     assert ended[0][0] == -1
 
 
-def test_cancelled_command_is_ended_and_says_nothing(background: Any) -> None:
+def test_cancelled_command_is_ended_and_says_nothing(background):
     said: list[Any] = []
     programs = CorePrograms(background, SlicerPython(sys.executable))
     cancel = programs.run(["serve"], said.append, lambda *end: said.append(end))
@@ -59,7 +57,7 @@ def test_cancelled_command_is_ended_and_says_nothing(background: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="looks at a process group")
-def test_training_belongs_to_nobody_and_keeps_its_words(tmp_path) -> None:
+def test_training_belongs_to_nobody_and_keeps_its_words(tmp_path):
     pid = DetachedLauncher(SlicerPython(sys.executable)).launch(tmp_path, ["train", "nothing.yaml"])
     assert os.getsid(pid) == pid
     end = time.monotonic() + 120
@@ -79,7 +77,7 @@ def waitFor(background: Any, condition: Any) -> None:
 
 
 @pytest.mark.slow
-def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
+def test_checker_answers_the_last_text_and_stays(background):
     said: list[Any] = []
     checker = CheckerProgram(background, SlicerPython(sys.executable))
     checker.check("task: cook\n", lambda sentence: said.append(("first", sentence)))
@@ -100,7 +98,7 @@ def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
     assert background.drain(20)
 
 
-def test_checker_that_cannot_be_started_finds_nothing_wrong(background: Any) -> None:
+def test_checker_that_cannot_be_started_finds_nothing_wrong(background):
     said: list[str] = []
     CheckerProgram(background, SlicerPython("/no/such/python")).check("task: cook\n", said.append)
     assert said == [""]

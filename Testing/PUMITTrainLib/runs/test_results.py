@@ -1,9 +1,6 @@
 """What a run made: scores, card, its use in PUMITSegment, export and import."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +60,7 @@ class PlayedSegment:
         self.started += 1
 
 
-def test_scores_are_read_worst_first_with_pictures(finished: Any) -> None:
+def test_scores_are_read_worst_first_with_pictures(finished):
     rows = [
         {"case": "a", "label": "liver", "dice": 0.9},
         {"case": "a", "label": "spleen", "dice": 0.7},
@@ -82,7 +79,7 @@ def test_scores_are_read_worst_first_with_pictures(finished: Any) -> None:
     assert results.scores == ()
 
 
-def test_scores_of_clicks_are_those_of_the_first(finished: Any) -> None:
+def test_scores_of_clicks_are_those_of_the_first(finished):
     rows = [{"case": "a", "label": "liver", "clicks": [0.6, 0.7, 0.8], "before": [0.4, 0.5, 0.6]}]
     (finished.folder / "validation.json").write_text(json.dumps({"rows": rows}))
     assert finished.logic.results.classScores == {"mean": 0.6, "liver": 0.6}
@@ -90,7 +87,7 @@ def test_scores_of_clicks_are_those_of_the_first(finished: Any) -> None:
     assert score.before == {"liver": 0.4}
 
 
-def test_card_and_its_pictures(finished: Any) -> None:
+def test_card_and_its_pictures(finished):
     results = finished.logic.results
     assert results.cardFile is None
     (finished.folder / "curves.png").touch()
@@ -100,7 +97,7 @@ def test_card_and_its_pictures(finished: Any) -> None:
     assert results.pictures == (finished.folder / "curves.png",)
 
 
-def test_card_of_a_cross_validation_is_that_of_its_model(finished: Any) -> None:
+def test_card_of_a_cross_validation_is_that_of_its_model(finished):
     for place in (finished.folder, finished.folder / "final"):
         place.mkdir(exist_ok=True)
         (place / "card.md").write_text(place.name)
@@ -110,9 +107,7 @@ def test_card_of_a_cross_validation_is_that_of_its_model(finished: Any) -> None:
     assert finished.logic.results.cardText == "final"
 
 
-def test_automatic_model_is_chosen_in_pumit_segment(
-    finished: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_automatic_model_is_chosen_in_pumit_segment(finished, monkeypatch):
     segment = PlayedSegment(monkeypatch)
     again(finished, task="segmentation")
     finished.logic.results.use()
@@ -125,9 +120,7 @@ def test_automatic_model_is_chosen_in_pumit_segment(
 
 
 @pytest.mark.parametrize("task", ["promptable", "sam"])
-def test_model_for_clicks_becomes_the_worker(
-    finished: Any, monkeypatch: pytest.MonkeyPatch, task: str
-) -> None:
+def test_model_for_clicks_becomes_the_worker(finished, monkeypatch, task):
     segment = PlayedSegment(monkeypatch)
     again(finished, task=task)
     finished.logic.results.use()
@@ -141,9 +134,7 @@ def test_model_for_clicks_becomes_the_worker(
 @pytest.mark.parametrize(
     ("task", "words"), [("classification", "pumit predict"), ("pretraining", "initial")]
 )
-def test_model_that_segments_nothing_is_not_used(
-    finished: Any, monkeypatch: pytest.MonkeyPatch, task: str, words: str
-) -> None:
+def test_model_that_segments_nothing_is_not_used(finished, monkeypatch, task, words):
     segment = PlayedSegment(monkeypatch)
     again(finished, task=task)
     finished.logic.results.use()
@@ -152,9 +143,7 @@ def test_model_that_segments_nothing_is_not_used(
     assert words in finished.status
 
 
-def test_model_that_is_not_there_is_not_used(
-    finished: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_that_is_not_there_is_not_used(finished, monkeypatch):
     segment = PlayedSegment(monkeypatch)
     again(finished, registered=None)
     finished.logic.results.use()
@@ -164,13 +153,13 @@ def test_model_that_is_not_there_is_not_used(
     assert "no finished model" in finished.status
 
 
-def test_a_damaged_index_is_not_taken_for_a_deleted_model(finished: Any) -> None:
+def test_a_damaged_index_is_not_taken_for_a_deleted_model(finished):
     finished.logic.results.use()
     finished.programs.last.end(2, "The model index index.yaml is damaged; repair it.")
     assert finished.status == "The model index index.yaml is damaged; repair it."
 
 
-def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:
+def test_export_and_import_are_processes(finished, tmp_path):
     results = finished.logic.results
     results.exportModel(tmp_path / "mine")
     call = finished.programs.last
@@ -187,7 +176,7 @@ def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:
     assert not results.isBusy
 
 
-def test_imported_model_whose_name_is_taken_gets_a_number(finished: Any) -> None:
+def test_imported_model_whose_name_is_taken_gets_a_number(finished):
     finished.logic.results.importModel("x.pumit.zip")
     for name in ("hearts", "hearts-2"):
         said = f"There is a model {name!r} already; choose another --name."
@@ -199,7 +188,7 @@ def test_imported_model_whose_name_is_taken_gets_a_number(finished: Any) -> None
     assert "imported" in finished.status
 
 
-def test_model_out_of_the_index_is_exported_by_its_file(finished: Any, tmp_path: Path) -> None:
+def test_model_out_of_the_index_is_exported_by_its_file(finished, tmp_path):
     again(finished, registered=None)
     finished.logic.results.exportModel(tmp_path / "mine.pumit.zip")
     assert finished.programs.last.arguments[2] == str(finished.folder / "hearts.safetensors")

@@ -1,7 +1,5 @@
 """Runs are followed by their files only, no matter who started them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
@@ -37,7 +35,7 @@ def gone(folder: Path, **more: Any) -> None:
     writeRun(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
 
 
-def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> None:
+def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train):
     writeRun(train.root / "old", "finished", model="old.safetensors", registered="old")
     writeRun(train.root / "new")
     train.poll()
@@ -60,7 +58,7 @@ def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> No
     assert [step for step, _loss in runs.curves.loss] == [10, 20, 30]
 
 
-def test_scores_of_clicks_have_names_of_their_own(train: Any) -> None:
+def test_scores_of_clicks_have_names_of_their_own(train):
     folder = train.root / "run"
     writeRun(folder)
     found = {"score": 0.5, "dice_1": 0.6, "dice_3": 0.7, "dice_generated": 0.9, "dice_liver": 0.6}
@@ -71,7 +69,7 @@ def test_scores_of_clicks_have_names_of_their_own(train: Any) -> None:
     assert list(train.logic.runs.curves.scores) == names
 
 
-def test_only_a_change_is_reported(train: Any) -> None:
+def test_only_a_change_is_reported(train):
     writeRun(train.root / "one")
     train.poll()
     changes: list[int] = []
@@ -83,7 +81,7 @@ def test_only_a_change_is_reported(train: Any) -> None:
     assert changes
 
 
-def test_pause_resume_and_stop_are_requested_in_the_folder(train: Any) -> None:
+def test_pause_resume_and_stop_are_requested_in_the_folder(train):
     folder = train.root / "run"
     writeRun(folder)
     train.logic.runs.select(folder)
@@ -108,7 +106,7 @@ def test_pause_resume_and_stop_are_requested_in_the_folder(train: Any) -> None:
     assert runs.selected.isStopping
 
 
-def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
+def test_killed_run_is_offered_with_the_reason_and_taken_up(train):
     folder = train.root / "run"
     gone(folder)
     (folder / "output.txt").write_text('{"step": 1}\nKilled\n', encoding="utf-8")
@@ -126,7 +124,7 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
     assert train.logic.runs.selected.step == 20
 
 
-def test_a_comparison_is_continued_as_one(train: Any) -> None:
+def test_a_comparison_is_continued_as_one(train):
     folder = train.root / "networks"
     gone(folder)
     (folder / "comparison.json").touch()
@@ -137,7 +135,7 @@ def test_a_comparison_is_continued_as_one(train: Any) -> None:
     assert train.launcher.launched == [(folder, ["compare", "recipe.yaml", "-o", "."])]
 
 
-def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
+def test_second_run_waits_unless_the_user_insists(train):
     writeRun(train.root / "busy")
     gone(train.root / "dead")
     train.logic.runs.select(train.root / "dead")
@@ -153,7 +151,7 @@ def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
     assert len(train.launcher.launched) == 1
 
 
-def test_run_of_another_machine_is_no_reason_to_wait(train: Any) -> None:
+def test_run_of_another_machine_is_no_reason_to_wait(train):
     writeRun(train.root / "far", pid=5, host="another-machine", mark="5 then")
     train.poll()
     (view,) = train.logic.runs.all
@@ -161,7 +159,7 @@ def test_run_of_another_machine_is_no_reason_to_wait(train: Any) -> None:
     assert not train.logic.runs.needsConfirmation
 
 
-def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
+def test_curves_go_back_where_a_run_was_taken_up_earlier(train):
     folder = train.root / "run"
     writeRun(folder)
     log(folder, *({"step": n, "seconds": n, "loss": 1.0} for n in (10, 20, 30)))
@@ -174,7 +172,7 @@ def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
     assert not train.logic.runs.overlays
 
 
-def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
+def test_cross_validation_shows_the_part_that_trains(train):
     folder = train.root / "run"
     writeRun(folder, sentence="Fold 1 of 3: Step 10 of 40.")
     writeRun(folder / "fold_1")
@@ -194,7 +192,7 @@ def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
     assert train.logic.runs.overlays[0].path == folder / "fold_2" / "pictures" / "a.png"
 
 
-def test_training_after_its_pretraining_shows_its_own_curves(train: Any) -> None:
+def test_training_after_its_pretraining_shows_its_own_curves(train):
     assert FOLDER == PRECEDING
     folder = train.root / "run"
     writeRun(folder, sentence="Learning from unlabelled scans: Step 10 of 40.")
@@ -209,7 +207,7 @@ def test_training_after_its_pretraining_shows_its_own_curves(train: Any) -> None
     assert train.logic.runs.curves.loss == [(10, 1.0)]
 
 
-def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
+def test_run_that_cannot_be_started_is_listed(train):
     def refuse(folder: Path, arguments: Any) -> int:
         raise ServiceError("Slicer's Python program was not found.")
 
@@ -224,7 +222,7 @@ def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
     assert "was not found" in view.sentence
 
 
-def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
+def test_start_plans_by_itself_and_starts_once(train):
     train.addCases(1)
     train.logic.runs.start()
     train.logic.runs.start()
@@ -236,7 +234,7 @@ def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
     assert len(train.launcher.launched) == 1
 
 
-def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
+def test_half_written_files_are_left_for_the_next_look(train):
     folder = train.root / "run"
     writeRun(folder)
     (folder / "log.jsonl").write_text('{"step": 10, "loss": 1.0}\n{"step": 2', encoding="utf-8")
@@ -250,7 +248,7 @@ def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 0.5)]
 
 
-def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
+def test_only_a_run_that_ended_is_deleted(train):
     writeRun(train.root / "live")
     writeRun(train.root / "ended", "finished")
     train.logic.runs.select(train.root / "ended")
@@ -264,7 +262,7 @@ def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
     assert train.logic.runs.selected is None
 
 
-def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
+def test_log_for_a_person_is_shown_to_its_end(train):
     folder = train.root / "run"
     writeRun(folder)
     line = "12:00:00 A sentence of some length about what happens.\n"
@@ -278,14 +276,14 @@ def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
-def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
+def test_fraction_counts_time_where_it_ends_a_run(seconds):
     status = RunStatus("training", step=10, steps=100, seconds=seconds, left_seconds=30.0)
     status.updated = time.time()
     view = viewOf(Path("run"), status)
     assert view.fraction == (0.5 if seconds else 0.1)
 
 
-def test_a_run_whose_folder_is_deleted_is_shown_no_more(train: Any) -> None:
+def test_a_run_whose_folder_is_deleted_is_shown_no_more(train):
     folder = train.root / "mine"
     writeRun(folder)
     train.logic.runs.select(folder)
@@ -304,7 +302,7 @@ def test_a_run_whose_folder_is_deleted_is_shown_no_more(train: Any) -> None:
     assert train.status == "The folder of done was deleted or moved: the run is no longer shown."
 
 
-def test_a_status_that_is_missing_for_a_moment_ends_nothing(train: Any) -> None:
+def test_a_status_that_is_missing_for_a_moment_ends_nothing(train):
     folder = train.root / "mine"
     writeRun(folder)
     train.logic.runs.select(folder)
@@ -318,7 +316,7 @@ def test_a_status_that_is_missing_for_a_moment_ends_nothing(train: Any) -> None:
     assert train.logic.runs.selected.isAlive
 
 
-def test_a_run_that_another_slicer_resumed_meanwhile_is_not_deleted(train: Any) -> None:
+def test_a_run_that_another_slicer_resumed_meanwhile_is_not_deleted(train):
     folder = train.root / "mine"
     gone(folder)
     train.logic.runs.select(folder)

@@ -6,8 +6,6 @@ aborts: "deallocating None". A long run of tests makes enough calls for that. Sl
 PySide6 nor Python 3.11.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 

@@ -6,8 +6,6 @@ it does not have. PySide6's classes are patched once per process, so that every 
 whether code, a `.ui` file or Qt itself made it.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Registers Python widgets that stand in for C++ ones of CTK and Slicer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

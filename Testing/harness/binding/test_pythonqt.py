@@ -1,7 +1,5 @@
 """What Slicer's Python binding of Qt refuses is refused here too; panels' tests show the rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +30,12 @@ def button(slicerApp):
         ("minimumWidth", "3", ValueError, "'int' does not accept .* str"),
     ],
 )
-def test_an_attribute_that_is_none_and_a_wrong_value_are_refused(
-    button, name, value, error, text
-) -> None:
+def test_an_attribute_that_is_none_and_a_wrong_value_are_refused(button, name, value, error, text):
     with pytest.raises(error, match=text):
         setattr(button, name, value)
 
 
-def test_a_property_is_no_method_and_an_unknown_attribute_is_not_read(button) -> None:
+def test_a_property_is_no_method_and_an_unknown_attribute_is_not_read(button):
     with pytest.raises(TypeError, match="not callable"):
         button.text()
     with pytest.raises(AttributeError, match="enabeld"):
@@ -47,7 +43,7 @@ def test_a_property_is_no_method_and_an_unknown_attribute_is_not_read(button) ->
 
 
 @pytest.mark.parametrize("name", ["fontMetrics", "fontInfo"])
-def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name) -> None:
+def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name):
     import qt
 
     for owner in (button, qt.QPainter()):
@@ -57,7 +53,7 @@ def test_a_value_that_pythonqt_cannot_copy_is_not_returned(button, name) -> None
 
 
 @pytest.mark.parametrize("module", ["PUMITSegmentLib.panel", "PUMITTrain"])
-def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
+def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module):
     import qt
     import slicer
 
@@ -73,7 +69,7 @@ def test_no_class_of_qt_is_a_subclass_to_a_module(slicerApp, module) -> None:
     assert qt.QSpinBox().inherits("QWidget")
 
 
-def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
+def test_a_stand_in_is_as_strict_as_qt(slicerApp):
     import ctk
     import slicer
 
@@ -87,6 +83,6 @@ def test_a_stand_in_is_as_strict_as_qt(slicerApp) -> None:
 
 
 @pytest.mark.parametrize("signal", ["clickd()", "clicked(int)", "clicked"])
-def test_an_unknown_signal_cannot_be_connected(button, signal) -> None:
+def test_an_unknown_signal_cannot_be_connected(button, signal):
     with pytest.raises(ValueError, match="no signal"):
         button.connect(signal, print)

@@ -1,7 +1,5 @@
 """`qt.QUiLoader`: loads a `.ui` file with the stand-ins, and wires its connections."""
 
-from __future__ import annotations
-
 import traceback
 import xml.etree.ElementTree as ElementTree
 from functools import cache

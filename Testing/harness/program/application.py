@@ -1,7 +1,5 @@
 """`slicer.app` with Qt: one QApplication per process, offscreen."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

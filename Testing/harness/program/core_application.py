@@ -1,7 +1,5 @@
 """Starts the part of Slicer that needs no window: scene, application logic, module logics."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

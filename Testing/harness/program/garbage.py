@@ -1,7 +1,5 @@
 """Reference cycles: ended after each test, without a look at what stays loaded."""
 
-from __future__ import annotations
-
 import gc
 
 # Objects that make a look at all of them slow: some 10 ms.

@@ -1,7 +1,5 @@
 """`slicer.app.layoutManager()`: which views there are, by Slicer's own layout logic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import slicer

@@ -1,7 +1,5 @@
 """Loads scripted modules as Slicer's module factory does."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

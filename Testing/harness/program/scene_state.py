@@ -1,7 +1,5 @@
 """Puts the scene back as it was, so that no test sees another."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

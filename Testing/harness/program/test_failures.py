@@ -1,7 +1,5 @@
 """Failures in callbacks are seen, and each test finds a new scene."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -15,7 +13,7 @@ def fail(*_: object) -> None:
     raise ZeroDivisionError("on purpose")
 
 
-def test_an_exception_in_an_observer_and_what_vtk_says_are_noticed(scene, failures) -> None:
+def test_an_exception_in_an_observer_and_what_vtk_says_are_noticed(scene, failures):
     import vtk
 
     tag = scene.AddObserver(vtk.vtkCommand.ModifiedEvent, fail)
@@ -36,7 +34,7 @@ def test_an_exception_in_an_observer_and_what_vtk_says_are_noticed(scene, failur
     assert not failures.take()
 
 
-def test_an_exception_in_a_slot_or_a_timer_is_noticed(slicerApp, failures) -> None:
+def test_an_exception_in_a_slot_or_a_timer_is_noticed(slicerApp, failures):
     import qt
 
     button = qt.QPushButton()
@@ -48,7 +46,7 @@ def test_an_exception_in_a_slot_or_a_timer_is_noticed(slicerApp, failures) -> No
         slicerApp.processEvents()
 
 
-def test_an_exception_while_painting_reaches_the_caller(slicerApp) -> None:
+def test_an_exception_while_painting_reaches_the_caller(slicerApp):
     import qt
 
     class Broken(qt.QWidget):
@@ -59,7 +57,7 @@ def test_an_exception_while_painting_reaches_the_caller(slicerApp) -> None:
         Broken().grab()
 
 
-def test_expecting_a_failure_that_does_not_come_fails(failures) -> None:
+def test_expecting_a_failure_that_does_not_come_fails(failures):
     with pytest.raises(AssertionError, match="expected a failure"), failures.expected("never"):
         pass
 
@@ -75,7 +73,7 @@ def test_after_it(scene):
 
 
 @pytest.mark.slow
-def test_a_failure_fails_the_test_that_caused_it(scene, repository, tmp_path) -> None:
+def test_a_failure_fails_the_test_that_caused_it(scene, repository, tmp_path):
     shutil.copy(repository / "Testing" / "conftest.py", tmp_path)
     (tmp_path / "test_failing.py").write_text(TESTS)
     settings = ["-c", repository / "pyproject.toml", "--rootdir", repository]
@@ -95,7 +93,7 @@ TWICE = pytest.mark.parametrize("time", ["first", "second"])
 
 
 @TWICE
-def test_nothing_of_another_test_is_left(scene, time) -> None:
+def test_nothing_of_another_test_is_left(scene, time):
     import slicer
 
     from harness.program.scene_state import countPythonObservers

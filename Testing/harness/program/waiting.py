@@ -1,7 +1,5 @@
 """Waits for what happens in Slicer's event loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

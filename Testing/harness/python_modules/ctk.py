@@ -1,7 +1,5 @@
 """Slicer's `ctk`: stand-ins of the widgets that scripted modules use."""
 
-from __future__ import annotations
-
 import importlib
 
 from harness.binding import stand_ins as _stand_ins

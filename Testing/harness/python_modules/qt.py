@@ -1,7 +1,5 @@
 """Slicer's `qt`: every class of Qt under one roof."""
 
-from __future__ import annotations
-
 import importlib
 
 from harness.binding import pythonqt

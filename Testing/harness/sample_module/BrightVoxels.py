@@ -1,7 +1,5 @@
 """A scripted module as small as one can be: another one that a user opens."""
 
-from __future__ import annotations
-
 from slicer.ScriptedLoadableModule import ScriptedLoadableModule, ScriptedLoadableModuleWidget
 
 

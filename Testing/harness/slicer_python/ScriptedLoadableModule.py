@@ -1,7 +1,5 @@
 """The contract of Slicer's base classes of scripted modules."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

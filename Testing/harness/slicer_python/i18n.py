@@ -1,7 +1,5 @@
 """`slicer.i18n` in English."""
 
-from __future__ import annotations
-
 
 def tr(text: str) -> str:
     """The text in the user's language."""

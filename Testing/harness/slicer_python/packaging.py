@@ -1,7 +1,5 @@
 """`slicer.packaging`: remembers what would be installed, and installs nothing."""
 
-from __future__ import annotations
-
 calls: list[tuple[str, object, dict[str, object]]] = []
 
 

@@ -3,8 +3,6 @@
 What else Slicer takes is refused here: extend it together with the module that needs it.
 """
 
-from __future__ import annotations
-
 import enum
 import typing
 import weakref

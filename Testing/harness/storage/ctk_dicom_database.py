@@ -1,7 +1,5 @@
 """`slicer.dicomDatabase` over files that pydicom reads; the real one is CTK's, in C++."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

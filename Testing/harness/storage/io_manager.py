@@ -1,7 +1,5 @@
 """Loads and saves files as Slicer's own IO manager does, on the real logics."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What Slicer's Qt plugins do for the subject hierarchy: an item for each node and segment."""
 
-from __future__ import annotations
-
 import slicer
 import vtk
 

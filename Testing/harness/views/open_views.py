@@ -1,7 +1,5 @@
 """The views that a test has open, found by layout name."""
 
-from __future__ import annotations
-
 from harness.views.slice_view import SliceView
 from harness.views.three_d_view import ThreeDView
 

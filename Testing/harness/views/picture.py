@@ -1,7 +1,5 @@
 """One picture of a panel and views, arranged as in Slicer's window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

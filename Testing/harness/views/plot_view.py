@@ -1,7 +1,5 @@
 """A plot view: the scene's charts, series and tables, drawn by VTK as Slicer's widget does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A slice view: real slice logic, displayable managers and interactor style, offscreen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pictures of how tests end, for the page that tells what holds in daily use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

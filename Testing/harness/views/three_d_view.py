@@ -1,7 +1,5 @@
 """A 3D view: real view logic, displayable managers and interactor style, offscreen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

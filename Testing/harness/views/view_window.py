@@ -1,7 +1,5 @@
 """An offscreen window of a view, and a user's hands on it: mouse, wheel and keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Buttons of CTK."""
 
-from __future__ import annotations
-
 from Qt import QtCore, QtGui, QtWidgets
 
 from harness.binding.stand_ins import standIn, stored

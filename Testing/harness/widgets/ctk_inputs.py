@@ -1,7 +1,5 @@
 """Combo boxes, paths, texts and messages of CTK."""
 
-from __future__ import annotations
-
 from Qt import QtCore, QtWidgets
 
 from harness.binding.stand_ins import standIn, stored, through

@@ -1,7 +1,5 @@
 """What a person would find wrong with a panel's layout: cut off, overlapping, or too wide."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 from Qt import QtCore, QtGui, QtWidgets

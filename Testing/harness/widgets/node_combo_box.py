@@ -1,7 +1,5 @@
 """qMRMLNodeComboBox: chooses a node of the scene."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

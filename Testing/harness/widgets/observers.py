@@ -1,7 +1,5 @@
 """A widget's observers of the scene, which end with the widget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

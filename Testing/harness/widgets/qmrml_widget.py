@@ -1,7 +1,5 @@
 """What every widget of Slicer that shows a scene has in common."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import slicer

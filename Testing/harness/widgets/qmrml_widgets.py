@@ -1,7 +1,5 @@
 """Brings every stand-in of Slicer's own widgets into `slicer`."""
 
-from __future__ import annotations
-
 import slicer
 
 from harness.binding import stand_ins

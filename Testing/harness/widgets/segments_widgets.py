@@ -1,7 +1,5 @@
 """The table of a segmentation's segments, and the button that shows them in 3D."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

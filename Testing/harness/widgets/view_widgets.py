@@ -1,7 +1,5 @@
 """The widgets that Slicer's layout manager hands out for its views."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from Qt import QtGui, QtWidgets

@@ -1,7 +1,5 @@
 """The field Structure: found by its name, from the panel to a server and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -39,9 +37,7 @@ def find(panel: ServedPanel, name: str) -> None:
     panel.press(panel.ui.findButton)
 
 
-def test_a_structure_is_found_shown_and_corrected_by_clicks(
-    panel: ServedPanel, sliceView: Any
-) -> None:
+def test_a_structure_is_found_shown_and_corrected_by_clicks(panel, sliceView):
     assert not panel.ui.findButton.enabled
     assert "name of a structure" in panel.ui.findButton.toolTip
     view = sliceView("Red", "Axial")
@@ -91,7 +87,7 @@ def searches(panel: ServedPanel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ran
 
 
-def test_a_suggestion_is_pressed_and_not_typed(panel: ServedPanel) -> None:
+def test_a_suggestion_is_pressed_and_not_typed(panel):
     """F13: "near it: gallbladder (abdomen-ct)" had to be typed."""
     find(panel, "livr")
     panel.wait(lambda: choices(panel))
@@ -102,9 +98,7 @@ def test_a_suggestion_is_pressed_and_not_typed(panel: ServedPanel) -> None:
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
 
 
-def test_a_name_that_slicers_lists_know_is_found_by_its_code(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_slicers_lists_know_is_found_by_its_code(panel, monkeypatch):
     """Both fields called Structure understand the same words."""
     named = TermSearch.named
     monkeypatch.setattr(
@@ -117,9 +111,7 @@ def test_a_name_that_slicers_lists_know_is_found_by_its_code(
     assert "~" not in panel.status
 
 
-def test_the_second_structure_of_a_model_takes_no_run(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_structure_of_a_model_takes_no_run(panel, monkeypatch):
     """Friction 1: 25 s for the spleen, then 25 s for the pancreas, of one model on one scan."""
     addSpot(panel)
     ran = searches(panel, monkeypatch)
@@ -138,9 +130,7 @@ def test_the_second_structure_of_a_model_takes_no_run(
     assert ran == ["organs", "organs"]
 
 
-def test_a_doubtful_result_is_told_also_when_it_was_kept(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_doubtful_result_is_told_also_when_it_was_kept(panel, monkeypatch):
     whole = FakeEngine.run_search
 
     def doubtful(self: Any, session: Any, search: Any, **options: Any) -> Any:
@@ -156,7 +146,7 @@ def test_a_doubtful_result_is_told_also_when_it_was_kept(
         assert panel.logic.status.current.text.endswith("found, not checked. Check it.")
 
 
-def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel: ServedPanel) -> None:
+def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel):
     addSpot(panel)
     find(panel, "spot and liver")
     panel.wait(lambda: choices(panel))
@@ -168,7 +158,7 @@ def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel: ServedPa
     assert panel.volumeNode.GetAttribute("PUMIT.Modality") == "CT"
 
 
-def test_nothing_is_written_on_an_odd_scan_without_a_press(panel: ServedPanel) -> None:
+def test_nothing_is_written_on_an_odd_scan_without_a_press(panel):
     for modality, word in (("MR", "Unfamiliar"), ("US", "ultrasound")):
         setModality(panel, modality)
         find(panel, "liver")
@@ -179,9 +169,7 @@ def test_nothing_is_written_on_an_odd_scan_without_a_press(panel: ServedPanel) -
     panel.wait(lambda: panel.segmentNames() == ["Liver"])
 
 
-def test_a_licence_is_requested_once_before_a_model_looks(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_a_licence_is_requested_once_before_a_model_looks(panel, monkeypatch, tmp_path):
     from PUMITSegmentLib.panel import automatic_section
 
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))

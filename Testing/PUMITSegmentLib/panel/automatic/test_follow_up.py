@@ -1,10 +1,7 @@
 """Section 4, follow-up: registered, shown, used or discarded, undone, saved, and asked about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,7 +111,7 @@ def panel(
     panel.close()
 
 
-def test_lesions_and_a_click_on_one_serve_at_the_next_date(panel: Any) -> None:
+def test_lesions_and_a_click_on_one_serve_at_the_next_date(panel):
     lesion = panel.lesions.GetSegmentation().GetSegmentIdBySegmentName("stable")
     node = addPromptNode(panel.lesions, PromptTag(lesion, PromptKind.POINT))
     place = np.argwhere(dates().earlier_masks["stable"]).mean(axis=0)
@@ -142,7 +139,7 @@ def test_lesions_and_a_click_on_one_serve_at_the_next_date(panel: Any) -> None:
     assert sorted(panel.segmentNames()) == ["grown", "stable"]
 
 
-def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
+def test_a_registration_that_is_discarded_leaves_nothing(panel):
     for node, frame in ((panel.earlier, "1.2.3"), (panel.later, "1.2.4")):
         stateDicom(node, "P-1", frame, "One^A")
     before = len(nodes("vtkMRMLNode"))
@@ -157,9 +154,7 @@ def test_a_registration_that_is_discarded_leaves_nothing(panel: Any) -> None:
     assert panel.tables() == []
 
 
-def test_a_residual_that_cannot_be_measured_is_said(
-    panel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_residual_that_cannot_be_measured_is_said(panel, monkeypatch):
     nothing = Registration(np.eye(4), float("inf"), float("inf"), 0.0, 0.4)
     monkeypatch.setattr(registration, "register", lambda *_, **__: nothing)
     panel.register()
@@ -168,7 +163,7 @@ def test_a_residual_that_cannot_be_measured_is_said(
     assert "inf mm" not in text
 
 
-def test_nothing_is_added_where_the_scan_has_changed(panel: Any) -> None:
+def test_nothing_is_added_where_the_scan_has_changed(panel):
     panel.register()
     panel.logic.parameters.sourceVolume = panel.earlier
     panel.process()
@@ -179,7 +174,7 @@ def test_nothing_is_added_where_the_scan_has_changed(panel: Any) -> None:
     assert panel.segmentNames() == list(LESIONS)
 
 
-def test_two_patients_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_patients_are_asked_about(panel, monkeypatch):
     """One person may have two identifiers; the command line has an option, the panel had none."""
     stateDicom(panel.earlier, "P-1171", "1.2.3", "One^A")
     stateDicom(panel.later, "P-2171", "1.2.4", "Two^B")
@@ -199,9 +194,7 @@ def test_two_patients_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatc
     assert kinship(panel.later, panel.earlier) is Kinship.OTHER
 
 
-def test_nothing_is_remembered_of_two_patients_if_the_dates_are_wrong(
-    panel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_remembered_of_two_patients_if_the_dates_are_wrong(panel, monkeypatch):
     """Yes, and then No to the swapped dates, kept the two patients as one in the scene."""
     dated(panel, "20240611", "20240305")
     stateDicom(panel.later, "P-2171")
@@ -226,7 +219,7 @@ def dated(panel: FollowUpPanel, earlier: str, later: str) -> None:
         hierarchy.SetItemAttribute(hierarchy.GetItemByDataNode(node), "DICOM.StudyDate", day)
 
 
-def test_swapped_dates_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swapped_dates_are_asked_about(panel, monkeypatch):
     """Grown would be reported as shrunk; only the command line said so."""
     dated(panel, "20240611", "20240305")
     panel.questions = Questions(monkeypatch, "No")
@@ -240,7 +233,7 @@ def test_swapped_dates_are_asked_about(panel: Any, monkeypatch: pytest.MonkeyPat
     assert len(panel.questions.texts) == 1
 
 
-def test_dates_in_order_are_not_asked_about(panel: Any) -> None:
+def test_dates_in_order_are_not_asked_about(panel):
     for days in (("20240305", "20240611"), ("20240305", "20240305"), ("", "2024")):
         dated(panel, *days)
         panel.register()
@@ -248,7 +241,7 @@ def test_dates_in_order_are_not_asked_about(panel: Any) -> None:
         panel.press(panel.ui.followUpDiscardButton)
 
 
-def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_is_no(panel, monkeypatch):
     panel.questions = Questions(monkeypatch, "No")
     panel.press(panel.ui.followUpButton)
     assert len(panel.questions.texts) == 1
@@ -259,9 +252,7 @@ def test_no_is_no(panel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinship(panel.later, panel.earlier) is Kinship.UNKNOWN
 
 
-def test_corrected_segments_are_compared_again_also_after_loading(
-    panel: Any, tmp_path: Path
-) -> None:
+def test_corrected_segments_are_compared_again_also_after_loading(panel, tmp_path):
     panel.register()
     panel.use()
     node = panel.logic.segmentationNode

@@ -1,7 +1,5 @@
 """A model for non-commercial use runs, alone or over many scans, after its user has agreed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,7 @@ def panel(
     panel.close()
 
 
-def test_one_run_and_one_of_many_scans_ask_first(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_run_and_one_of_many_scans_ask_first(panel, monkeypatch):
     from PUMITSegmentLib.panel import automatic_section
 
     questions: list[str] = []
@@ -55,7 +51,7 @@ def test_one_run_and_one_of_many_scans_ask_first(
         assert isAgreed or panel.logic.segmentationNode is None
 
 
-def test_models_are_called_as_people_call_them() -> None:
+def test_models_are_called_as_people_call_them():
     """Friction 3: "abdomen-ct (CC BY-NC-SA 4.0)"."""
     model = {"name": "abdomen-ct", "classes": ["liver", "spleen"], "licence": LICENCE}
     assert labelOf(model) == f"Abdomen, CT: 2 structures ({LICENCE})"

@@ -1,7 +1,5 @@
 """Several scans of the scene, or of a folder, with one model or one structure."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,9 +76,7 @@ def giveAPrompt(panel: ServedPanel) -> None:
     panel.press(panel.ui.batchPromptsCheckBox)
 
 
-def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
-    panel: ServedPanel,
-) -> None:
+def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(panel):
     smith = panel.addScan("Smith")
     stateDicom(smith, "P-7711", FRAME, "Smith^Bo")
     stateDicom(panel.addScan("Miller later"), "P-7710", FRAME + ".9", "Miller^Ann")
@@ -97,9 +93,7 @@ def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(
     assert listed(panel) == {"CT abdomen": False, **others, "Smith": True}
 
 
-def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exported(
-    panel: ServedPanel,
-) -> None:
+def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exported(panel):
     panel.press(panel.ui.batchButton)
     finish(panel)
     assert "2 of 2" in panel.ui.statusLabel.text
@@ -132,7 +126,7 @@ def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exporte
     assert not mine.GetDisplayVisibility()
 
 
-def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -> None:
+def test_the_prompts_of_a_patient_are_not_given_to_another(panel):
     stateDicom(panel.addScan("Smith"), "P-7711", FRAME, "Smith^Bo")
     panel.process()
     giveAPrompt(panel)
@@ -146,8 +140,8 @@ def test_the_prompts_of_a_patient_are_not_given_to_another(panel: ServedPanel) -
 
 
 def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_both_names(
-    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    panel, monkeypatch
+):
     panel.addScan("From a file")
     panel.process()
     giveAPrompt(panel)
@@ -165,7 +159,7 @@ def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_bot
         assert green == (answer == "Yes")
 
 
-def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path: Path) -> None:
+def test_one_structure_of_each_scan_becomes_a_file(panel, tmp_path):
     panel.ui.structureEdit.text = "liver"
     panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
     panel.process()
@@ -180,7 +174,7 @@ def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path:
     panel.wait(lambda: "2 had a result already" in panel.ui.statusLabel.text)
 
 
-def test_several_structures_of_each_scan_are_found(panel: ServedPanel) -> None:
+def test_several_structures_of_each_scan_are_found(panel):
     for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
         slicer.util.arrayFromVolume(node)[2:5, 2:5, 2:5] = 400  # the spot
         slicer.util.arrayFromVolumeModified(node)
@@ -194,7 +188,7 @@ def test_several_structures_of_each_scan_are_found(panel: ServedPanel) -> None:
         assert [name.lower() for name in names] == ["liver", "spot"]
 
 
-def test_a_folder_with_a_broken_scan_costs_no_other(panel: ServedPanel, tmp_path: Path) -> None:
+def test_a_folder_with_a_broken_scan_costs_no_other(panel, tmp_path):
     write_scans(tmp_path / "scans")
     panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
     panel.process()
@@ -209,9 +203,7 @@ def test_a_folder_with_a_broken_scan_costs_no_other(panel: ServedPanel, tmp_path
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-def test_a_folder_is_searched_on_a_thread(
-    panel: ServedPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_searched_on_a_thread(panel, tmp_path, monkeypatch):
     """The header of every DICOM file is read, which takes minutes on a share."""
     goOn, search, onMain = threading.Event(), scans._in_folder, []
 
@@ -239,7 +231,7 @@ def test_a_folder_is_searched_on_a_thread(
     assert not (tmp_path / "out").exists()
 
 
-def test_any_number_of_scans_may_have_a_result(panel: ServedPanel, tmp_path: Path) -> None:
+def test_any_number_of_scans_may_have_a_result(panel, tmp_path):
     """Python ends calls that are nested a thousand times."""
     (tmp_path / "scans").mkdir()
     (tmp_path / "out").mkdir()
@@ -255,7 +247,7 @@ def test_any_number_of_scans_may_have_a_result(panel: ServedPanel, tmp_path: Pat
     assert panel.ui.batchButton.enabled
 
 
-def test_a_batch_is_cancelled_between_and_within_scans(panel: ServedPanel) -> None:
+def test_a_batch_is_cancelled_between_and_within_scans(panel):
     panel.chooseModel("slow")
     panel.press(panel.ui.batchButton)
     panel.wait(lambda: panel.ui.cancelButton.isVisible() and panel.ui.progressBar.value > 0)
@@ -266,7 +258,7 @@ def test_a_batch_is_cancelled_between_and_within_scans(panel: ServedPanel) -> No
     assert panel.ui.batchButton.enabled
 
 
-def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> None:
+def test_the_same_prompts_are_given_to_the_other_scans(panel):
     assert not panel.ui.batchPromptsCheckBox.enabled
     giveAPrompt(panel)
     assert "the clicks and marks of Liver" in panel.ui.batchLabel.text
@@ -282,7 +274,7 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> No
     assert made.type == "SEMIAUTOMATIC"
 
 
-def test_a_scan_that_a_prompt_lies_outside_is_named(panel: ServedPanel) -> None:
+def test_a_scan_that_a_prompt_lies_outside_is_named(panel):
     slicer.util.getNode("Second").SetOrigin(1000, 0, 0)
     giveAPrompt(panel)
     panel.press(panel.ui.batchButton)
