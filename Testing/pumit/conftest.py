@@ -96,3 +96,12 @@ def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         image.save(path, how["format"])
 
     monkeypatch.setattr(Figure, "savefig", save)
+
+
+@pytest.fixture
+def known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks whose answers are known beforehand, for `build_network`."""
+    pytest.importorskip("torch", reason=NO_TORCH)
+    from known_networks import know_networks
+
+    know_networks(monkeypatch)

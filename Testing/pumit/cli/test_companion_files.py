@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK
-from known_networks import PLAN, known_networks, save_model
+from known_networks import PLAN, save_model
 from pumit.export.companions import Companions, voxels_sha256
 from pumit.export.dicom_series import write_dicom_series
 from pumit.models.checkpoint import read_recipe
 from pumit.volume import Volume
 from pydicom import dcmread
 
-__all__ = ["known_networks"]
 PATIENT = "Doe^Jane"
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from known_networks import PLAN, known_networks, save_model
+from known_networks import PLAN, save_model
 from pumit.inference.automatic.segmentation import AutomaticSegmenter
 from pumit.inference.interactive.session import InteractiveSession
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 
 @pytest.fixture

@@ -71,14 +71,8 @@ class Rising(nn.Module):
         return torch.stack((background, *slopes), dim=1) * 1000 + self.zero
 
 
-@pytest.fixture
-def known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `build_network` know the networks of this file."""
-    know_networks(monkeypatch)
-
-
 def know_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for a while that the caller chooses."""
+    """Let `build_network` know the networks of this file."""
     sizes = {"in_channels": 1, "num_classes": 3}
     for name, made in (("thresholds", Thresholds), ("nested", Nested), ("rising", Rising)):
         recipe = NetworkRecipe(__name__, made.__name__, sizes)

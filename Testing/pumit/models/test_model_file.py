@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from known_networks import known_networks, save_model
+from known_networks import save_model
 from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.models import model_file
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
@@ -20,7 +20,6 @@ from pumit.models.user_index import register, remove
 from pumit.networks.build import build_network
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 

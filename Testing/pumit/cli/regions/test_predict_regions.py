@@ -6,14 +6,13 @@ from pathlib import Path
 import highdicom
 import numpy as np
 import pytest
-from known_networks import PLAN, REGIONS, known_networks, save_model
+from known_networks import PLAN, REGIONS, save_model
 from pumit.export.dicom_series import write_dicom_series
 from pumit.io.labels.label_file import read_label_file
 from pumit.volume import Volume
 from scipy.ndimage import gaussian_filter
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from known_networks import (
     OBLIQUE,
     PLAN,
     REGIONS,
-    known_networks,
     on_network_grid,
     resampled,
     save_model,
@@ -34,7 +33,6 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 # The segmentation network of the paper, very small.
 SIZES: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_networks import CLASSES, PLAN, know_networks, save_model, smooth_scan
+from known_networks import CLASSES, PLAN, save_model, smooth_scan
 from pumit.cli.main import main
 from pumit.errors import CheckpointError
 from pumit.inference.automatic import segmentation as automatic
@@ -18,11 +18,6 @@ from pumit.models.model_file import export_model, import_model
 from pumit.networks.build import build_network
 from pumit.system.watch import Watch
 from pumit.volume import Volume
-
-
-@pytest.fixture
-def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_networks(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +48,7 @@ def shares(model: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch) -> np.n
     return np.stack(planes, 1)
 
 
-@pytest.mark.usefixtures("_known")
+@pytest.mark.usefixtures("known_networks")
 def test_labels_are_those_of_the_mean_probability(tmp_path, monkeypatch):
     volume = smooth_scan((13, 40, 36), (4.0, 0.8, 0.9))
     one = save_model(tmp_path / "one.safetensors")
@@ -70,7 +65,7 @@ def test_labels_are_those_of_the_mean_probability(tmp_path, monkeypatch):
     assert asked[-1] == pytest.approx(1.0)
 
 
-@pytest.mark.usefixtures("_known")
+@pytest.mark.usefixtures("known_networks")
 def test_models_that_do_not_answer_alike_are_refused(tmp_path):
     one = save_model(tmp_path / "one.safetensors")
     checkpoint = load_checkpoint(one)
@@ -92,7 +87,7 @@ def test_models_that_do_not_answer_alike_are_refused(tmp_path):
         join_models([one, copy], tmp_path / "out.safetensors", name="out")
 
 
-@pytest.mark.usefixtures("_known")
+@pytest.mark.usefixtures("known_networks")
 def test_numbers_of_windows_stay_whole(tmp_path):
     """Half precision rounds whole numbers above 2048; windows of seven count to 2196."""
     index = torch.arange(2197)
@@ -143,7 +138,7 @@ def test_two_families_are_one_model_of_the_index(tmp_path):
     assert len(members_of(load_checkpoint(tmp_path / "three.safetensors"))) == 3
 
 
-@pytest.mark.usefixtures("_known")
+@pytest.mark.usefixtures("known_networks")
 def test_an_ensemble_has_the_mean_expected_dice_of_its_members(tmp_path):
     paths = []
     for number, values in enumerate(([0.9, 0.8], [0.7, None], [])):

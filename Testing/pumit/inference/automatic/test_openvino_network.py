@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from family_runs import TINY
-from known_networks import known_networks, save_model, smooth_scan
+from known_networks import save_model, smooth_scan
 from pumit.inference.automatic import openvino_network, segmentation
 from pumit.inference.automatic.openvino_network import compiled, suits_openvino
 from pumit.inference.automatic.segmentation import load_automatic
@@ -15,7 +15,6 @@ from pumit.networks.build import build_network
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 SHAPE = (1, 2, 8, 16, 24)
 CPU = torch.device("cpu")

@@ -82,25 +82,6 @@ def test_a_click_answers_its_slice_and_a_box_all_that_it_meets(weights):
     assert np.array_equal(session.predict(), first)
 
 
-def test_it_is_the_network_of_the_transformers_package_without_slopes(tmp_path):
-    """At the training size and with no bias BA-SAM is SAM itself."""
-    from transformers import SamModel
-
-    network: Any = sam_file(tmp_path / "sam.pth")
-    for layer in network.model.vision_encoder.layers:
-        if layer.window_size == 0:
-            torch.nn.init.zeros_(layer.attn.slopes.beta)
-    plain = SamModel(network.model.config).eval()
-    plain.load_state_dict(
-        {k: v for k, v in network.model.state_dict().items() if ".slopes." not in k}
-    )
-    pixels, points = torch.randn(1, 3, 64, 64), torch.tensor([[[[20.0, 30.0]]]])
-    with torch.no_grad():
-        masks, _ = network(network.embed(pixels), input_points=points)
-        expected = plain(pixel_values=pixels, input_points=points).pred_masks
-    torch.testing.assert_close(masks, expected, rtol=1e-3, atol=1e-3)
-
-
 def test_a_photograph_is_segmented_by_the_command_line_at_any_size(weights, tmp_path, capsys):
     pixels = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")

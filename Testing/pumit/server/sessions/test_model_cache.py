@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from known_networks import PLAN, known_networks, save_model
+from known_networks import PLAN, save_model
 from pumit.errors import CheckpointError, ConsentNeeded
 from pumit.models import index
 from pumit.models.checkpoint import save_checkpoint
@@ -19,7 +19,6 @@ from pumit.system.watch import Watch
 from pumit.volume import Volume
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 SIZES = {"widths": [4, 8, 8], "num_tokens": 16, "groups": 2}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from known_networks import CLASSES, PLAN, know_networks, known_networks, save_model
+from known_networks import CLASSES, PLAN, know_networks, save_model
 from labelled_scans import ball_and_box, write
 from PIL import Image
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
@@ -18,7 +18,6 @@ from pumit.training.model_card.record import RunLog, case_numbers, fold_of, with
 from pumit.training.model_card.write import span, write_card
 
 pytestmark = pytest.mark.usefixtures("known_networks")
-__all__ = ["known_networks"]
 
 NAMES = ["doe_jane", "roe_richard", "zoe_zack", "poe_paul"]
 SCHEDULE = {"steps": 40, "learning_rate": 1e-2, "warm_up": 4, "shape": "cosine", "seconds": None}
