@@ -46,5 +46,4 @@ def test_sides_are_the_patients(phantom):
 
 
 def test_the_seed_decides(phantom):
-    np.testing.assert_array_equal(torso_phantom().volume.array, phantom.volume.array)
     assert (torso_phantom(8).volume.array != phantom.volume.array).any()
