@@ -44,14 +44,30 @@ FULL = "{} is full. Make room: the run waits, and then continues."
 
 def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
     """Return a log record as a sentence, or None without one; `steps` is 0 if unknown."""
-    for key, sentence in _SENTENCES:
-        if key in record:
-            return sentence(record, steps)
+    match record:
+        case {"data": data}:
+            return _data(data)
+        case {"plan": plan}:
+            return _plan(plan)
+        case {"estimate": estimate}:
+            return estimate.get("sentence")
+        case {"event": event}:
+            return record.get("sentence") or f"{event}."
+        case {"validation": found}:
+            return _validation(found, record.get("step", "?"))
+        case {"overlay": picture}:
+            return f"Picture of {record.get('case', 'a case')}: {picture}."
+        case {"best": best}:
+            return _best(best)
+        case {"model": model, **more}:
+            name = more.get("registered")
+            return f"The model is {model}{f', in your model list as {name}' if name else ''}."
+        case {"step": step}:
+            return _step(record, f"{step} of {steps}" if steps else str(step))
     return None
 
 
-def _data(record: Mapping[str, Any], steps: int) -> str:
-    data = record["data"]
+def _data(data: Mapping[str, Any]) -> str:
     parts = [f"{count_of(int(data.get('cases', 0)), 'case')} found"]
     for key, what in (("training", "to train on"), ("validation", "to validate on")):
         if isinstance(data.get(key), (list, tuple)):
@@ -63,8 +79,7 @@ def _data(record: Mapping[str, Any], steps: int) -> str:
     return ". ".join([text, *(f"Look at this: {w.rstrip('.')}" for w in warnings)]) + "."
 
 
-def _plan(record: Mapping[str, Any], steps: int) -> str:
-    plan = record["plan"]
+def _plan(plan: Mapping[str, Any]) -> str:
     text = f"Network {plan.get('network', 'as the recipe says')}"
     if "spacing_mm" in plan:
         text += f", voxels of {times(plan['spacing_mm'], '.4g')} mm"
@@ -75,53 +90,27 @@ def _plan(record: Mapping[str, Any], steps: int) -> str:
     return f"{text}."
 
 
-def _estimate(record: Mapping[str, Any], steps: int) -> str | None:
-    sentence = record["estimate"].get("sentence")
-    return None if sentence is None else str(sentence)
+def _validation(found: Mapping[str, Any], step: Any) -> str:
+    text = f"Validation at step {step}"
+    if found.get("score") is not None:
+        text += f": score {found['score']:.4f}"
+    shown = _shown({k.removeprefix("dice_"): v for k, v in found.items() if k != "score"})
+    return f"{text} ({shown})." if shown else f"{text}."
 
 
-def _event(record: Mapping[str, Any], steps: int) -> str:
-    return str(record.get("sentence") or f"{record['event']}.")
-
-
-def _validation(record: Mapping[str, Any], steps: int) -> str:
-    found = dict(record["validation"])
-    score = found.pop("score", None)
-    text = f"Validation at step {record.get('step', '?')}"
-    if score is not None:
-        text += f": score {score:.4f}"
-    shown = [
-        f"{k.removeprefix('dice_')} {v:.3f}"
-        for k, v in list(found.items())[:MOST_NAMED]
-        if isinstance(v, (int, float))
-    ]
-    return f"{text} ({', '.join(shown)})." if shown else f"{text}."
-
-
-def _overlay(record: Mapping[str, Any], steps: int) -> str:
-    return f"Picture of {record.get('case', 'a case')}: {record['overlay']}."
-
-
-def _best(record: Mapping[str, Any], steps: int) -> str:
-    best = record["best"]
-    dices = [
-        f"{label} Dice {row['dice']:.3f}"
-        for label, row in best.items()
-        if isinstance(row, Mapping) and isinstance(row.get("dice"), (int, float))
-    ]
-    about = f": {', '.join(dices[:MOST_NAMED])}" if dices else ""
+def _best(best: Mapping[str, Any]) -> str:
+    dices = {f"{k} Dice": row.get("dice") for k, row in best.items() if isinstance(row, Mapping)}
+    shown = _shown(dices)
+    about = f": {shown}" if shown else ""
     return f"The best model is that of step {best.get('step', '?')}{about}."
 
 
-def _model(record: Mapping[str, Any], steps: int) -> str:
-    text = f"The model is {record['model']}"
-    if record.get("registered"):
-        text += f", in your model list as {record['registered']}"
-    return f"{text}."
+def _shown(values: Mapping[str, Any]) -> str:
+    numbers = [f"{k} {v:.3f}" for k, v in values.items() if isinstance(v, (int, float))]
+    return ", ".join(numbers[:MOST_NAMED])
 
 
-def _step(record: Mapping[str, Any], steps: int) -> str:
-    of = f" of {steps}" if steps else ""
+def _step(record: Mapping[str, Any], step: str) -> str:
     parts = []
     if isinstance(record.get("loss"), (int, float)):
         parts.append(f"loss {record['loss']:.4g}")
@@ -131,20 +120,7 @@ def _step(record: Mapping[str, Any], steps: int) -> str:
         parts.append(f"{duration(record['left_seconds'])} left")
     if "memory_gib" in record:
         parts.append(f"{record['memory_gib']:.2f} GiB of memory")
-    return f"Step {record['step']}{of}: {', '.join(parts)}." if parts else ""
-
-
-_SENTENCES = (
-    ("data", _data),
-    ("plan", _plan),
-    ("estimate", _estimate),
-    ("event", _event),
-    ("validation", _validation),
-    ("overlay", _overlay),
-    ("best", _best),
-    ("model", _model),
-    ("step", _step),
-)
+    return f"Step {step}: {', '.join(parts)}." if parts else ""
 
 
 class RunReporter:
