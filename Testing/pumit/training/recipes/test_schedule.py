@@ -42,17 +42,17 @@ def test_a_budget_of_seconds_ends_every_shape(shape):
     assert 0 < schedule.rate_at(20, 80.0) <= 1.0
     assert schedule.rate_at(20, 10.0) == schedule.changed(seconds=None).rate_at(20)
     for steps, warm_up, rate in ((1, 0, 1.0), (5, 50, 1.0), (3, 3, 0.0)):  # odd lengths
-        odd = Schedule(steps=steps, warm_up=warm_up, learning_rate=rate, shape=shape)
+        odd = BASE.changed(steps=steps, warm_up=warm_up, learning_rate=rate, shape=shape)
         assert all(0 <= odd.rate_at(step) <= rate for step in range(steps + 2))
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"optimizer": "adam"}, "muon, adamw or sgd, got 'adam'"),
+        ({"optimizer": "adam"}, "'muon', 'adamw' or 'sgd', got 'adam'"),
         ({"shape": "linear"}, "shape in schedule"),
-        ({"precision": "fp16"}, "auto, bf16 or fp32"),
-        ({"parallel": "ddp2"}, "ddp or fsdp"),
+        ({"precision": "fp16"}, "'auto', 'bf16' or 'fp32'"),
+        ({"parallel": "ddp2"}, "'ddp' or 'fsdp'"),
         ({"betas": [0.9]}, "two numbers below 1"),
         ({"betas": [0.9, 1.0]}, "two numbers below 1"),
         ({"betas": ["a", "b"]}, "must be a valid number"),
@@ -65,5 +65,5 @@ def test_a_budget_of_seconds_ends_every_shape(shape):
 )
 def test_what_is_wrong_is_named(settings, reason):
     with pytest.raises(PumitError, match=reason) as caught:
-        read_model(Schedule, settings, "a recipe")
+        read_model(Schedule, settings, "schedule")
     assert "\n" not in str(caught.value)
