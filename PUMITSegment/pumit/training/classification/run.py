@@ -47,14 +47,11 @@ TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of
 REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
 
 
-def read_data(
-    recipe: ClassificationRecipe, resolve: Callable[[str], Path], seed: int
-) -> ClassificationData:
+def read_data(recipe: ClassificationRecipe, resolve: Callable[[str], Path]) -> ClassificationData:
     """Read the data set of a recipe.
 
     Args:
         resolve: Resolves paths of the recipe.
-        seed: Seed of the split.
 
     Raises:
         PumitError: If it cannot be trained on.
@@ -69,7 +66,7 @@ def read_data(
         classes=names,
         split=data.split,
         patient=data.patient,
-        seed=seed,
+        seed=recipe.seed,
     )
 
 
@@ -108,19 +105,18 @@ def form_of(
     )
 
 
-def plan_of(
-    recipe: ClassificationRecipe, schedule: Schedule, cases: int, *, processes: int
-) -> list[Schedule]:
+def plan_of(recipe: ClassificationRecipe, cases: int, *, processes: int) -> list[Schedule]:
     """Return one schedule per learning rate, with epochs converted to steps.
 
     With `epochs`, every epoch ends with a validation unless the schedule has `validate_every`;
     `drop_epochs` are the epochs after which the learning rate drops.
     """
+    schedule = recipe.schedule
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}
     if recipe.epochs is not None:
         changes["steps"] = recipe.epochs * per_epoch
-        if "validate_every" not in recipe.schedule.model_fields_set:
+        if "validate_every" not in schedule.model_fields_set:
             changes["validate_every"] = per_epoch
     if recipe.drop_epochs:
         milestones = sorted({epoch * per_epoch for epoch in recipe.drop_epochs})
@@ -147,7 +143,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
     def plan(self) -> None:
         """Read the data, build the network, and report the classes."""
         run = self.run
-        self.data = read_data(self.recipe, run.file.path, run.seed)
+        self.data = read_data(self.recipe, run.file.path)
         self.sizes = sizes = sizes_of(self.recipe, self.data)
         self.form = form_of(self.recipe, sizes, self.data.is_stored_as_shown)
         table = zip(self.form.size, sizes["fixed_patch"], strict=True)
@@ -173,7 +169,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
     def trials(self) -> Sequence[Trial]:
         """Return one trial per learning rate."""
         run, cases = self.run, len(self.data.splits["train"])
-        schedules = plan_of(self.recipe, run.schedule, cases, processes=world())
+        schedules = plan_of(self.recipe, cases, processes=world())
         return [
             Trial(
                 run.output if len(schedules) == 1 else run.output / f"rate_{s.learning_rate:g}",
@@ -200,10 +196,8 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         recipe = self.recipe
         return ClassificationTask(
             copy.deepcopy(self.start),
-            channels=self.form.channels,
-            draw=CaseDraw(
+            CaseDraw(
                 self.images["train"],
-                self.data.splits["train"].labels,
                 recipe.batch_size,
                 random_intensity=recipe.random_intensity,
                 flips=recipe.flips,
@@ -279,7 +273,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
     def _start(self) -> VitClassifier:
         """Return the initial network, shared by all learning rates."""
         run, recipe = self.run, self.recipe
-        torch.manual_seed(run.seed)
+        torch.manual_seed(self.recipe.seed)
         network = build_network(recipe.network, **self.sizes)
         assert isinstance(network, VitClassifier)
         if recipe.initial is not None:

@@ -18,9 +18,9 @@ from pumit.errors import VolumeError
 from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.preprocessing.classifier_input import ClassifierInput
-from pumit.training.classification.cases import Cases, Labels
+from pumit.training.classification.cases import Cases
 from pumit.training.data.volume_cache import VolumeCache, remove_earlier_files
-from pumit.training.loop.task import Batch, Draw, SourceTask
+from pumit.training.loop.task import Batch, SourceTask
 from pumit.training.recipes.schedule import Schedule
 
 
@@ -115,21 +115,19 @@ class CaseDraw:
     """
 
     images: PreparedImages
-    labels: Labels
     batch_size: int
     random_intensity: bool = False
     flips: bool = False
 
-    def __call__(
-        self, da0: int, generator: torch.Generator, shared: torch.Generator
-    ) -> LabelledImages:
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> LabelledImages:
         """Draw a batch; the degree of anisotropy is ignored, as the patch is fixed."""
+        cases = self.images.cases
         chosen = torch.randint(len(self.images), (self.batch_size,), generator=generator).tolist()
         images = torch.stack([self._vary(self.images[i], generator) for i in chosen])
         return LabelledImages(
             images,
-            torch.from_numpy(self.labels[chosen]),
-            [self.images.cases.names[i] for i in chosen],
+            torch.from_numpy(cases.labels[chosen]),
+            [cases.names[i] for i in chosen],
         )
 
     def _vary(self, image: Tensor, generator: torch.Generator) -> Tensor:
@@ -145,18 +143,13 @@ class ClassificationTask(SourceTask):
     """Training task of a classifier.
 
     Args:
-        network: Maps images (B, channels, D, H, W) to logits (B, classes).
-        channels: Input channels of the network; a single image channel is repeated.
+        network: Maps images (B, C, D, H, W) to logits (B, classes).
+        source: Source of the images; a single image channel is repeated for the network.
     """
 
-    def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
-        super().__init__(network, draw)
-        self.channels = channels
-
-    def worker_draw(self) -> Draw:
-        """Return the source of batches for worker processes, without the network."""
-        draw: Draw = self.source
-        return draw
+    def __init__(self, network: nn.Module, source: CaseDraw) -> None:
+        super().__init__(network, source)
+        self.channels = source.images.form.channels
 
     def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
         """Return parameter groups with no weight decay on biases and norms, as in the source."""

@@ -215,8 +215,7 @@ class _Planner:
 
     def plan(self, network: ComparedNetwork, **plan: Any) -> SegmentationPlan:
         """Return the plan of a network; `plan` holds values of it that are already fixed."""
-        seed = self.comparison.recipe.seeds[0]
-        keys = self.comparison.training_keys(network, seed)
+        keys = self.comparison.training_keys(network, self.comparison.recipe.seeds[0])
         keys["plan"] = {**keys.get("plan", {}), **plan}
         keys["data"] = {k: v for k, v in keys["data"].items() if k != "share"}
         with _named(network):
@@ -225,7 +224,6 @@ class _Planner:
                 self.data,
                 self.facts,
                 step_voxels=self.voxels,
-                seed=seed,
             )
 
     def build(self, network: ComparedNetwork) -> None:

@@ -13,7 +13,6 @@ import torch
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
 from pumit.training.recipes.reader import RecipeFile
-from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run import resolved_recipe as run_recipe
@@ -37,24 +36,9 @@ class TrainingRun:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """Name of the trained model."""
-        return self.recipe.name
-
-    @property
-    def seed(self) -> int:
-        """Random seed of the run."""
-        return self.recipe.seed
-
-    @property
-    def schedule(self) -> Schedule:
-        """Training schedule of the recipe."""
-        return self.recipe.schedule
-
-    @property
     def model(self) -> Path:
         """File of the trained model."""
-        return self.output / f"{self.name}.safetensors"
+        return self.output / f"{self.recipe.name}.safetensors"
 
     @property
     def is_first(self) -> bool:
@@ -68,9 +52,10 @@ class TrainingRun:
     def save_recipe(self, **planned: Any) -> None:
         """Save the recipe with the decided keys (None removes one), and log the environment."""
         if self.is_first:
-            own = {"task": task_of(self.file.keys), "name": self.name}
-            planned = {**own, **planned, "seed": self.seed, "workers": self.workers}
-            full = run_recipe.full_recipe(self.file.keys, self.schedule, planned)
+            recipe = self.recipe
+            own = {"task": task_of(self.file.keys), "name": recipe.name}
+            planned = {**own, **planned, "seed": recipe.seed, "workers": self.workers}
+            full = run_recipe.full_recipe(self.file.keys, recipe.schedule, planned)
             self.reporter.written(lambda: run_recipe.save_recipes(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,

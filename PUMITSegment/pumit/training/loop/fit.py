@@ -74,7 +74,7 @@ class TrainingJob(ABC, Generic[R]):
 
     def trials(self) -> Sequence[Trial]:
         """Return the trials to run in sequence; usually one."""
-        return [Trial(self.run.output, self.run.schedule)]
+        return [Trial(self.run.output, self.recipe.schedule)]
 
     def validation(self) -> Validate | None:
         """Return the function that scores the averaged weights; None keeps the last weights."""
@@ -193,7 +193,7 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
         job.task(),
         trial.folder,
         trial.schedule,
-        seed=run.seed,
+        seed=run.recipe.seed,
         degrees=job.degrees(),
         report=lambda record: reporter.report({**trial.facts, **record}),
         on_checkpoint=on_save,

@@ -207,7 +207,7 @@ def _flat(metrics: dict[str, Any]) -> list[tuple[str, float]]:
 def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
     """Return the facts of every image by name; empty if the data cannot be read any more."""
     try:
-        data = read_data(recipe, Path, recipe.seed)
+        data = read_data(recipe, Path)
         facts = {}
         for split, cases in data.splits.items():
             for i, name in enumerate(cases.names):

@@ -76,7 +76,7 @@ def plan_classifier(request: PlanRequest) -> Planned:
     recipe = read_model(ClassificationRecipe, keys, request.source)
     preset = replace(CLASSIFIER_PRESETS[request.preset], seconds=request.numbers.seconds)
     given: dict[str, Any] = {"precision": "fp32", **recipe.schedule.named()}
-    data = read_data(recipe, request.resolve, recipe.seed)
+    data = read_data(recipe, request.resolve)
     sizes = sizes_of(recipe, data)
     form = form_of(recipe, sizes, data.is_stored_as_shown)
     sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
@@ -147,10 +147,8 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
         images = PreparedImages(cases, form, kept)
         task = ClassificationTask(
             build_network(recipe.network, **request["sizes"]),
-            channels=form.channels,
-            draw=CaseDraw(
+            CaseDraw(
                 images,
-                cases.labels,
                 size,
                 random_intensity=recipe.random_intensity,
                 flips=recipe.flips,

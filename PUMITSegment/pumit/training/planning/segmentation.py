@@ -269,7 +269,7 @@ def _tried(
     native = [float(s) for s in np.median([f.spacing_mm for f in facts.cases], axis=0)]
 
     def planned(voxels: int) -> SegmentationPlan:
-        return plan_segmentation(recipe, data, facts, step_voxels=voxels, seed=recipe.seed)
+        return plan_segmentation(recipe, data, facts, step_voxels=voxels)
 
     kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
     notes: list[str] = []

@@ -61,7 +61,7 @@ class PretrainingJob(TrainingJob[PretrainingRecipe]):
     def plan(self) -> None:
         """Build the objective, which validates the recipe."""
         run = self.run
-        torch.manual_seed(run.seed)
+        torch.manual_seed(self.recipe.seed)
         self.objective = _BUILDERS[type(self.recipe)](self.recipe, run)
         self._is_fresh = True
 

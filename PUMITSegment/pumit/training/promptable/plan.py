@@ -84,7 +84,7 @@ def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue])
 
 
 def build_click_task(
-    plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
+    plan: ClickPlan, scans: Sequence[RealScan], device: torch.device
 ) -> tuple[ClickTask, dict[int, float]]:
     """Build the training task, and the share of steps of each degree of anisotropy."""
     recipe = plan.recipe
@@ -92,7 +92,7 @@ def build_click_task(
     if recipe.part == "decoder":
         network.image_encoder.requires_grad_(False)
     elif recipe.part == "adapters":
-        torch.manual_seed(seed)  # the same in every process
+        torch.manual_seed(recipe.seed)  # the same in every process
         add_adapters(network.image_encoder, recipe.rank)
     own = OwnScans(scans, network.field_size)
     share, real = recipe.real_share, own.degrees

@@ -77,7 +77,7 @@ class PromptedJob(TrainingJob[R]):
             **self._settings(),
             "initial": origin,
             **self.data.counts(),
-            "seed": self.run.seed,
+            "seed": self.recipe.seed,
             "schedule": trial.schedule.model_dump(),
         }
 
@@ -146,7 +146,7 @@ class PromptableJob(PromptedJob[FineTuningRecipe]):
     def task(self) -> Task:
         """Build the task: fields of the lab's scans and generated fields, with their losses."""
         run = self.run
-        task, self.shares = build_click_task(self.ready, self.scans, run.device, seed=run.seed)
+        task, self.shares = build_click_task(self.ready, self.scans, run.device)
         return task
 
     def degrees(self) -> Mapping[int, float]:
@@ -186,7 +186,7 @@ class PromptableJob(PromptedJob[FineTuningRecipe]):
         share, found, rows, ranges = tried[_chosen(scores)]
         step = checkpoint.header.step
         assert step is not None  # the loop wrote it
-        write = write_checkpoint(self, Trial(run.output, run.schedule), best[0])
+        write = write_checkpoint(self, Trial(run.output, self.recipe.schedule), best[0])
         more = {LAYER_RANGES: ranges} if ranges else {}
         run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share, **more))
         self.write_result(found, rows, step=step, tuned_share=share)

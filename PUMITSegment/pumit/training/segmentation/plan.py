@@ -96,14 +96,13 @@ def plan_segmentation(
     facts: DataFacts,
     *,
     step_voxels: int,
-    seed: int,
 ) -> SegmentationPlan:
     """Plan everything that the recipe leaves open, such as `step_voxels` per step.
 
     Raises:
         PumitError: If values of the recipe do not fit together.
     """
-    split = split_set(data.cases, recipe.data, seed=seed)
+    split = split_set(data.cases, recipe.data, seed=recipe.seed)
     used = SplitData(data, facts, split).facts_of(split.training)
     network, chosen = recipe.network, recipe.plan
     spacing = planned_spacing(used, chosen)

@@ -139,7 +139,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             **self.ready.counts(),
             "channels": list(data.channels),
             "repeat_single_channel": data.repeats_single,
-            "seed": self.run.seed,
+            "seed": self.recipe.seed,
             "initial": None if initial is None else origin_of(initial),
             "schedule": trial.schedule.model_dump(),
         }
@@ -186,7 +186,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             self.recipe, run.file.path, progress=lambda number: run.at_case("Reading", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
-        ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels, seed=run.seed)
+        ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels)
         initial = self._initial()
         if initial is None:
             return ready
@@ -195,8 +195,8 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
 
     def _network(self) -> tuple[nn.Module, str]:
         """Return the initial network, and a sentence about its initial weights, if any."""
-        run, ready, initial = self.run, self.ready, self._initial()
-        torch.manual_seed(run.seed)
+        ready, initial = self.ready, self._initial()
+        torch.manual_seed(self.recipe.seed)
         network = build_network(ready.network, **ready.sizes)
         if initial is None:
             return network, ""

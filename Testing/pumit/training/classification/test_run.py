@@ -23,7 +23,6 @@ from pumit.training.model_card.write import write_card
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.reader import read_yaml
-from pumit.training.recipes.schedule import Schedule
 from pumit.training.train import finetune
 from pumit.volume import Volume
 from safetensors.torch import load_file
@@ -162,7 +161,7 @@ def test_a_folder_per_class_is_learned_from(tmp_path, rng):
     followed = read_model(
         ClassificationRecipe, yaml.safe_load((out / "recipe.yaml").read_text()), "it"
     )
-    again = read_data(followed, Path, followed.seed)
+    again = read_data(followed, Path)
     with (out / "answers.csv").open() as table:
         tested = [row["case"] for row in csv.DictReader(table)]
     assert [*again.splits["val"].names, *again.splits["test"].names] == tested
@@ -171,7 +170,7 @@ def test_a_folder_per_class_is_learned_from(tmp_path, rng):
     first = tmp_path / "scans" / tested[0]
     first.rename(tmp_path / "away.nii.gz")
     with pytest.raises(PumitError, match=f"split names '{tested[0]}', which is no scan"):
-        read_data(followed, Path, followed.seed)
+        read_data(followed, Path)
     (tmp_path / "away.nii.gz").rename(first)
     # The card tells of each class and names no one, also when the images are gone.
     for right, of_dark in (("1.000", "1.000"), ("0.750", "0.667")):
@@ -248,8 +247,7 @@ def test_a_recipe_that_cannot_be_followed_is_refused(folder, changes, message):
 def test_epochs_become_steps():
     given = {"epochs": 100, "drop_epochs": [50, 75], "learning_rates": [1e-5, 1e-4]}
     recipe = read_model(ClassificationRecipe, {**given, "data": {"folder": "scans"}}, "")
-    default = Schedule(steps=2000)
-    plan = plan_of(recipe, default, 1188, processes=1)
+    plan = plan_of(recipe, 1188, processes=1)
     assert recipe.batch_size == 32
     first, second = plan
     assert (first.learning_rate, second.learning_rate) == (1e-5, 1e-4)
@@ -259,7 +257,7 @@ def test_epochs_become_steps():
     assert after == pytest.approx(before / 10)
     assert last == pytest.approx(before / 100)
     # Fewer batches hold every case where several processes draw.
-    assert plan_of(recipe, default, 1188, processes=4)[0].steps == 100 * 10
+    assert plan_of(recipe, 1188, processes=4)[0].steps == 100 * 10
 
 
 def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(folder):

@@ -42,25 +42,25 @@ class Mean(nn.Module):
 
 
 def drawn(draw: CaseDraw, seed: int) -> LabelledImages:
-    return draw(0, torch.Generator().manual_seed(seed), torch.Generator())
+    return draw.draw(0, torch.Generator().manual_seed(seed), torch.Generator())
 
 
 def test_a_batch_holds_cases_with_their_labels():
-    batch = drawn(CaseDraw(images(), LABELS, 5), 0)
+    batch = drawn(CaseDraw(images(), 5), 0)
     assert len(batch) == 5
     assert batch.images.shape == (5, 1, 2, 2, 2)
     chosen = [int(name.removeprefix("case ")) for name in batch.cases]
     np.testing.assert_allclose(batch.images[:, 0, 0, 0, 0].numpy(), np.array(chosen) / 10)
     assert batch.labels.tolist() == [int(LABELS[i]) for i in chosen]
-    draw = CaseDraw(images(), LABELS, 6, random_intensity=True, flips=True)
+    draw = CaseDraw(images(), 6, random_intensity=True, flips=True)
     torch.testing.assert_close(drawn(draw, 3).images, drawn(draw, 3).images, rtol=0, atol=0)
     assert drawn(draw, 3).cases != drawn(draw, 4).cases
-    task = ClassificationTask(Mean(), channels=3, draw=draw)  # workers get no network
-    assert not [v for v in vars(task.worker_draw()).values() if isinstance(v, nn.Module)]
+    task = ClassificationTask(Mean(), draw)  # workers get no network
+    assert not [v for v in vars(task.source).values() if isinstance(v, nn.Module)]
 
 
 def test_random_intensity_is_uniform_from_nothing_to_all():
-    draw = CaseDraw(images(), LABELS, 400, random_intensity=True)
+    draw = CaseDraw(images(), 400, random_intensity=True)
     batch = drawn(draw, 0)
     whole = np.array([int(name.removeprefix("case ")) / 10 for name in batch.cases])
     factors = (batch.images[:, 0, 0, 0, 0].numpy() / np.maximum(whole, 1e-9))[whole > 0]
@@ -72,13 +72,13 @@ def test_random_intensity_is_uniform_from_nothing_to_all():
 def test_flips_reflect_each_axis_half_of_the_time(rng):
     array = rng.random((2, 2, 2))
     source = PreparedImages(Cases(["x"], np.array([0]), lambda i: Volume(array)), FORM)
-    batch = drawn(CaseDraw(source, np.array([0]), 200, flips=True), 0)
+    batch = drawn(CaseDraw(source, 200, flips=True), 0)
     kinds = {tuple(x.flatten().tolist()) for x in batch.images}
     assert len(kinds) == 8
 
 
 def test_the_loss_is_the_cross_entropy_of_the_labels():
-    task = ClassificationTask(Mean(), channels=3, draw=CaseDraw(images(), LABELS, 4))
+    task = ClassificationTask(Mean(), CaseDraw(images(), 4))
     x = torch.tensor([0.2, -0.4])
     batch = LabelledImages(x.reshape(2, 1, 1, 1, 1), torch.tensor([1, 1]), ["a", "b"])
     result = task(batch)
