@@ -16,11 +16,11 @@ from pumit.followup.lesions import (
     Lesion,
     Mask,
     carried,
-    carried_prompts,
+    carried_clicks,
     lesions_of,
 )
 from pumit.followup.registration import Registration
-from pumit.prompts import AnswerPrompt, PointPrompt, Prompt
+from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt
 from pumit.segmentation import PromptAnswer
 from pumit.volume import Volume
 
@@ -45,7 +45,7 @@ class FollowUp:
         changes: One row for each lesion, or group of lesions that merged or split.
         segments: Names and masks on the grid of the later scan: one for each earlier segment that
             is still present, then new lesions.
-        prompts_left: Number of prompts that are outside the later scan or contradict it.
+        prompts_left: Number of prompts that are no clicks, outside the later scan or contradict it.
     """
 
     registration: Registration
@@ -79,7 +79,8 @@ def follow_up(
         PumitError: If there is no lesion, or a prompt cannot be used.
     """
     lesions = carried(_lesions(segments), earlier, later, registration)
-    moved, left = carried_prompts(prompts, later, registration)
+    clicks = carried_clicks(prompts, later, registration)
+    given = [p for p in prompts if not isinstance(p, (AnswerPrompt, MaskPrompt))]
     masks: dict[str, Mask] = {}
     used = 0
     count = len(lesions) + len(new_points)
@@ -88,7 +89,7 @@ def follow_up(
             progress(f"Lesion {number + 1} of {count}", number / count)
         if not lesion.prompts:
             continue
-        own = [p for p in moved if _is_of(p, lesion, lesions, later)]
+        own = [p for p in clicks if _is_of(p, lesion, lesions, later)]
         used += len(own)
         answer = session.answer([*lesion.prompts, *own], f"lesion {number + 1}").mask
         segment = lesion.lesion.segment
@@ -104,7 +105,7 @@ def follow_up(
         masks[name] = _new_lesion(session, point, f"new {number}", _NEW_SIZE * largest)
     later_segments = tuple((name, mask) for name, mask in masks.items() if mask.any())
     changes = _changes(lesions, later_segments, earlier, later, registration)
-    return FollowUp(registration, changes, later_segments, used, left + len(moved) - used)
+    return FollowUp(registration, changes, later_segments, used, len(given) - used)
 
 
 def compare_dates(
@@ -165,15 +166,13 @@ def _changes(
 
 
 def _is_of(
-    prompt: Prompt, lesion: CarriedLesion, lesions: Sequence[CarriedLesion], later: Volume
+    prompt: PointPrompt, lesion: CarriedLesion, lesions: Sequence[CarriedLesion], later: Volume
 ) -> bool:
     """Whether a click of the earlier scan is still valid for a lesion in the later one.
 
     A positive click must be inside the initial mask; a negative one outside all lesions, with this
-    one as the nearest. Boxes and scribbles are dropped: they fit the lesion's former size.
+    one as the nearest.
     """
-    if not isinstance(prompt, PointPrompt):
-        return False
     index = np.rint(later.world_to_index(prompt.point_lps)).astype(int)
     d, h, w = np.clip(index, 0, np.array(later.shape) - 1).tolist()
     if prompt.is_positive:

@@ -12,7 +12,7 @@ from scipy import ndimage
 from pumit.followup.registration import Registration
 from pumit.geometry import Floats, window_of
 from pumit.preprocessing.channels import grey
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
@@ -164,37 +164,17 @@ def carried(
     ]
 
 
-def carried_prompts(
+def carried_clicks(
     prompts: Sequence[Prompt], later: Volume, registration: Registration
-) -> tuple[list[Prompt], int]:
-    """Transform prompts to the later scan; drop mask and answer prompts.
+) -> list[PointPrompt]:
+    """Move clicks to the later scan, and drop those outside it.
 
-    Returns:
-        The prompts, and the number of prompts outside the later scan.
+    Boxes and scribbles are dropped, too: they fit the lesion's former size.
     """
-    kept: list[Prompt] = []
-    outside = 0
-    for prompt in prompts:
-        if isinstance(prompt, PointPrompt):
-            places = _triples(registration.to_later([prompt.point_lps]))
-            moved: Prompt = PointPrompt(places[0], prompt.is_positive)
-        elif isinstance(prompt, BoxPrompt):
-            places = _triples(registration.to_later(prompt.corners_lps))
-            moved = BoxPrompt(tuple(places))
-        elif isinstance(prompt, ScribblePrompt):
-            places = _triples(registration.to_later(prompt.points_lps))
-            moved = ScribblePrompt(tuple(places), prompt.is_positive)
-        else:
-            continue
-        if all(later.contains(place) for place in places):
-            kept.append(moved)
-        else:
-            outside += 1
-    return kept, outside
-
-
-def _triples(places: Floats) -> list[tuple[float, float, float]]:
-    return [(float(x), float(y), float(z)) for x, y, z in places]
+    clicks = [p for p in prompts if isinstance(p, PointPrompt)]
+    places = registration.to_later([p.point_lps for p in clicks]).tolist() if clicks else []
+    moved = [PointPrompt(tuple(at), p.is_positive) for at, p in zip(places, clicks, strict=True)]
+    return [p for p in moved if later.contains(p.point_lps)]
 
 
 def _carried(
