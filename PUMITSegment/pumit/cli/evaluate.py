@@ -269,6 +269,7 @@ def _compare(args: argparse.Namespace) -> int:
         METRICS,
         compared_metrics,
         mask_errors,
+        means_json,
         summarize,
     )
     from pumit.io.file_part import split_part
@@ -346,7 +347,11 @@ def _compare(args: argparse.Namespace) -> int:
         for row in rows:
             print(json.dumps(_rounded(asdict(row))))
         errors = _rounded(mask_errors(rows))
-        result: dict[str, Any] = {"mean": _summary_json(summary), "failed": failed, "masks": errors}
+        result: dict[str, Any] = {
+            "mean": _rounded(means_json(summary)),
+            "failed": failed,
+            "masks": errors,
+        }
         if args.places:
             result["places"] = [_rounded(asdict(place)) for place in places]
         print(json.dumps(result))
@@ -403,24 +408,20 @@ def _classes_of_model(text: str) -> tuple[ComparedClass, ...]:
     from pumit.models.card import classes_of
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
-    from pumit.training.data.classes import ClassValue, region
 
     recipe, _ = read_recipe(find_model(text))
-    rows = recipe.get("classes", ())
-    classes = [
-        region(label, row["values"])
-        if "values" in row
-        else ClassValue(int(row.get("value", number)), label)
-        for number, (label, row) in enumerate(zip(classes_of(recipe), rows, strict=True), start=1)
+    labels = classes_of(recipe)
+    values = [
+        tuple(row.get("values", (row.get("value", number),)))
+        for number, row in enumerate(recipe["classes"], start=1)
     ]
-    numbered = list(enumerate(classes, start=1))
     return tuple(
         ComparedClass(
-            one.label.name,
-            one.values,
-            tuple(n for n, other in numbered if set(other.values) <= set(one.values)),
+            label.name,
+            own,
+            tuple(n for n, other in enumerate(values, start=1) if set(other) <= set(own)),
         )
-        for one in classes
+        for label, own in zip(labels, values, strict=True)
     )
 
 
@@ -436,15 +437,11 @@ def _ignored_beside(labels: Path) -> int | None:
         return None
 
 
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: round(v, DECIMALS) if isinstance(v, float) else v for k, v in row.items()}
-
-
-def _summary_json(summary: dict[str, dict[str, Mean]]) -> dict[str, Any]:
-    return {
-        label: {metric: _rounded(asdict(mean)) for metric, mean in means.items()}
-        for label, means in summary.items()
-    }
+def _rounded(value: Any) -> Any:
+    """Round all numbers of a JSON value."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return round(value, DECIMALS) if isinstance(value, float) else value
 
 
 def _write_comparison(
@@ -453,11 +450,12 @@ def _write_comparison(
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
 ) -> None:
+    from pumit.evaluation.segmentation_metrics import means_json
     from pumit.system.files import atomic_path, write_text
 
     plain = [_rounded(asdict(row)) for row in rows]
     if path.suffix.lower() != ".csv":
-        result = {"mean": _summary_json(summary), "failed": failed, "rows": plain}
+        result = {"mean": _rounded(means_json(summary)), "failed": failed, "rows": plain}
         write_text(path, json.dumps(result, indent=1, allow_nan=False))
         return
     with (
