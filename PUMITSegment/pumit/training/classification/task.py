@@ -19,7 +19,7 @@ from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.training.classification.cases import Cases
-from pumit.training.data.volume_cache import VolumeCache, remove_earlier_files
+from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.task import Batch, SourceTask
 from pumit.training.recipes.schedule import Schedule
 
@@ -57,7 +57,6 @@ def keep_prepared(cases: Cases, form: ClassifierInput, folder: Path) -> Prepared
         VolumeError: If a file cannot be read, or the images differ in their channels.
         ExportError: If the folder cannot be written.
     """
-    remove_earlier_files(folder)
     cache = VolumeCache(folder, {"input": form.as_recipe()})
     kept, counts = [], []
     for i, file in enumerate(cases.files):

@@ -111,13 +111,6 @@ class VolumeCache:
             raise ExportError(f"{name} is not cached. {error}") from None
 
 
-def remove_earlier_files(folder: Path) -> None:
-    """Remove what earlier versions kept in the folder of a run, which is not read any more."""
-    for file in (*folder.glob("*.npy"), *folder.glob("*.json")):
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-
-
 def _sources(path: Sources) -> list[Path]:
     return [path] if isinstance(path, Path) else list(path)
 

@@ -25,7 +25,7 @@ from pumit.training.data.classes import (
     lookup_table,
 )
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.data.volume_cache import VolumeCache, remove_earlier_files
+from pumit.training.data.volume_cache import VolumeCache
 
 CLASS_PLACES = 10_000  # sampled voxels per class from which patch centres are drawn
 MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk
@@ -169,7 +169,6 @@ def prepare_all(
         ExportError: If the files cannot be written.
     """
     cache = None
-    remove_earlier_files(folder)
     if voxels * (4 * plan.channels + 1) > MEMORY_BYTES:
         rows = [c.as_row() for c in classes]
         cache = VolumeCache(folder, {"plan": asdict(plan), "classes": rows})

@@ -101,8 +101,6 @@ def test_large_data_are_kept_on_disk_and_found_again(tmp_path, monkeypatch):
             found.cases, found.classes, PLAN, folder=tmp_path / "kept", voxels=1 << 40
         )
 
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "4c1f.image.npy").write_bytes(b"of an earlier version")
     kept = made()
     files = [*(tmp_path / "kept").rglob("*.npy")]
     assert len(files) == 4
