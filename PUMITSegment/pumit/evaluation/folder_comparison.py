@@ -24,6 +24,7 @@ from pumit.io.labels.label_source import (
     read_labels,
     read_scan,
 )
+from pumit.io.scans import suffix_of
 from pumit.segmentation import UNKNOWN_NAMES, Mask, plain_name
 from pumit.volume import Volume
 
@@ -87,7 +88,7 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
 
 def pair_of_files(prediction: Path, labels: Path) -> CasePair:
     """Pair two files, whatever their names; the case gets the name of the labels."""
-    suffix = next((s for s in LABEL_SUFFIXES if labels.name.lower().endswith(s)), labels.suffix)
+    suffix = suffix_of(labels, LABEL_SUFFIXES) or labels.suffix
     return CasePair(labels.name[: len(labels.name) - len(suffix)], prediction, labels)
 
 
@@ -246,7 +247,7 @@ def _label_files(folder: Path, what: str) -> dict[str, Path]:
             p.suffix.lower() != PICTURE for p in found.values()
         ):
             continue
-        suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), None)
+        suffix = suffix_of(path, LABEL_SUFFIXES)
         if suffix is None or path.name.startswith(".") or not path.is_file():
             continue
         name = path.name[: -len(suffix)]

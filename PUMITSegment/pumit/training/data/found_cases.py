@@ -10,22 +10,12 @@ from typing import Literal
 
 from pumit.errors import PumitError
 from pumit.io.file_part import split_part
+from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
 from pumit.system.wording import listed
 from pumit.training.data.classes import ClassValue
 from pumit.training.recipes.labelled import Drawn, KnownPart, Name
 
-SUFFIXES = (
-    ".seg.nrrd",
-    ".nii.gz",
-    ".nii",
-    ".nrrd",
-    ".nhdr",
-    ".mha",
-    ".mhd",
-    ".png",
-    ".jpg",
-    ".jpeg",
-)
+SUFFIXES = (".seg.nrrd", *IMAGE_SUFFIXES)
 LABEL_SUFFIXES = (*SUFFIXES, ".dcm")
 IMAGE_PATTERN = "images/{case}.*"
 LABEL_PATTERN = "labels/{case}.*"
@@ -258,8 +248,7 @@ def one_line(error: Exception) -> str:
 
 def bare_name(path: Path) -> str:
     """Return a file name without its image or label suffix."""
-    suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), "")
-    return path.name[: len(path.name) - len(suffix)]
+    return path.name[: len(path.name) - len(suffix_of(path, LABEL_SUFFIXES) or "")]
 
 
 @dataclass(frozen=True)
