@@ -249,12 +249,11 @@ class _Planner:
 
 
 def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
-    """Return the content of the page in addition to the rows."""
+    """Return the content of the page in addition to the recipe and the rows."""
     shapes = [fact.shape for fact in planned.facts_of(planned.split.training)]
     first = planned.trainings[0].keys
     return plain(
         {
-            "title": comparison.recipe.title,
             "training": list(planned.split.training),
             "validation": list(planned.split.validation),
             "classes": [c.as_model_row() for c in planned.data.classes],
@@ -265,22 +264,10 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
                 "most": [max(axis) for axis in zip(*shapes, strict=True)],
             },
             "seeds": list(comparison.recipe.seeds),
-            "networks": [
-                {
-                    "name": n.name,
-                    "network": n.network,
-                    "network_sizes": n.network_sizes,
-                    "schedule": n.schedule.named(),
-                    "has_initial": n.initial is not None,
-                    "share": n.share,
-                }
-                for n in comparison.recipe.networks
-            ],
             "schedule": comparison.schedule,
             "augmentation": comparison.recipe.augmentation.model_dump(),
             "threads": first["threads"],
             "processes": comparison.recipe.processes,
-            "pictures": comparison.recipe.pictures,
             "machine": {
                 "hardware": str(hardware_for(planned.device)),
                 "processor": processor_title(),
