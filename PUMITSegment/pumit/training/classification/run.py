@@ -48,10 +48,7 @@ REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "
 
 
 def read_data(recipe: ClassificationRecipe, resolve: Callable[[str], Path]) -> ClassificationData:
-    """Read the data set of a recipe.
-
-    Args:
-        resolve: Resolves paths of the recipe.
+    """Read the data set of a recipe, whose paths are resolved by `resolve`.
 
     Raises:
         PumitError: If it cannot be trained on.

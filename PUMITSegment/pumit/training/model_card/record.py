@@ -37,12 +37,12 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.tasks import model_for
 from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import origin_of
+from pumit.training.run.resolved_recipe import started_recipes
 
 logger = logging.getLogger(__name__)
 VALIDATION = "validation.json"
 CROSS_VALIDATION = "cross_validation.json"
 ANSWERS = "answers.csv"
-STARTED = "started.json"
 ALL_CASES = "final"  # the part of a cross-validation that is trained on all cases
 # Errors of files that are no JSON or CSV, or of another form.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error)
@@ -327,13 +327,9 @@ def _by_class(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, Mean]]:
 
 def fold_of(folder: Path) -> str:
     """Return the validation fold, such as "1 of 5"; "" without folds."""
-    try:
-        content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
-        for keys in content["recipes"]:
-            if "fold" in keys.get("data", {}):
-                return str(keys["data"]["fold"]).replace("/", " of ")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
+    for keys in started_recipes(folder):
+        if "fold" in (keys.get("data") or {}):
+            return str(keys["data"]["fold"]).replace("/", " of ")
     part = re.fullmatch(r"fold_(\d+)", folder.name)
     counts = [len(r["folds"]) for r in read_log(folder.parent)[0] if "folds" in r] if part else []
     return f"{part[1]} of {counts[-1]}" if part and counts else ""

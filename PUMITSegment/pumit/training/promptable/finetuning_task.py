@@ -22,7 +22,7 @@ from pumit.training.promptable.fields import FieldBatch, FieldSource
 from pumit.training.promptable.labelled_scans import label_targets, vary
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.supervoxels import pseudo_targets
-from pumit.training.promptable.task import Grade, PromptableTask, score
+from pumit.training.promptable.task import Grade, PromptableTask, per_size, score
 from pumit.training.synthesis.grid import rotation_of
 from pumit.training.synthesis.scene import Scene
 
@@ -250,9 +250,8 @@ def difference(
         # With squares in the denominator, the optimum for a soft target is the target itself.
         both, each = (p * truth).sum(-1), (p.square() + truth.square()).sum(-1)
         dice = 1 - (2 * both + 10) / (each + 10)
-        cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none").mean(-1)
-        cross = 0.5 * cross / truth.mean(-1).clamp_min(0.01).sqrt()
+        cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
         wrong = (iou.float() - estimate.float()).abs()
         counts = torch.ones_like(dice)
         counts[:, 1:] = ambiguous[:, None].to(counts.dtype)
-        return ((dice + cross + wrong) * counts).sum() / counts.sum()
+        return ((dice + per_size(cross, truth) + wrong) * counts).sum() / counts.sum()

@@ -320,7 +320,7 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
     smooth = 10.0
     dice = 1 - (2 * (p * truth).sum(-1) + smooth) / (p.sum(-1) + truth.sum(-1) + smooth)
     cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
-    return dice + _per_size(cross, truth)
+    return dice + per_size(cross, truth)
 
 
 def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
@@ -334,10 +334,10 @@ def stability_loss(logits: Tensor, target: Tensor, prior: Tensor) -> Tensor:
         was_right = (prior.flatten(1) > 0.5) == target.flatten(1)
         x = logits.float().flatten(1)
         cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
-        return _per_size(cross * was_right, truth)
+        return per_size(cross * was_right, truth)
 
 
-def _per_size(cross: Tensor, truth: Tensor) -> Tensor:
+def per_size(cross: Tensor, truth: Tensor) -> Tensor:
     """Average cross-entropy, weighted so that small targets count nearly as much as large ones."""
     return 0.5 * cross.mean(-1) / truth.mean(-1).clamp_min(0.01).sqrt()
 

@@ -119,7 +119,7 @@ def recipe_to_follow(folder: Path, given: Mapping[str, Any], *, source: str) -> 
             message names them.
     """
     given = plain(given)
-    known = _recipes(folder)
+    known = started_recipes(folder)
     if not known or not any(folder.rglob(LAST)):
         return dict(given)
     changes = min((differences(recipe, given) for recipe in known), key=len)
@@ -138,7 +138,7 @@ def save_recipes(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]
     Raises:
         ExportError: If they cannot be written.
     """
-    known = _recipes(folder) if any(folder.rglob(LAST)) else []
+    known = started_recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
     write_text(folder / STARTED, json.dumps({"recipes": recipes}, indent=1), durable=True)
@@ -162,7 +162,7 @@ def differences(
     ]
 
 
-def _recipes(folder: Path) -> list[Recipe]:
+def started_recipes(folder: Path) -> list[Recipe]:
     """Return the recipes that the run was started with; the last is the one that it follows."""
     try:
         content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
