@@ -21,6 +21,7 @@ class StandInTrial:
         seconds_per_voxel: Of a step's patches.
         most_voxels: Of a step; more do not fit into the memory.
         peak_gib: What the process held.
+        busy: Share of the time that other programs took.
     """
 
     def __init__(
@@ -28,8 +29,10 @@ class StandInTrial:
         seconds_per_voxel: float = 4e-6,
         most_voxels: float = float("inf"),
         peak_gib: float = 1.0,
+        busy: float = 0.0,
     ) -> None:
         self.seconds_per_voxel, self.most_voxels = seconds_per_voxel, most_voxels
+        self.busy = busy
         self.peak = int(peak_gib * GIB)
         self.requests: list[dict[str, Any]] = []
 
@@ -42,7 +45,7 @@ class StandInTrial:
             raise MemoryTooSmallError("The memory is too small for this plan.")
         seconds = voxels * self.seconds_per_voxel
         return {
-            "step": {"seconds": seconds, "steps": 5, "parameters": 10**6, "busy": 0.0},
+            "step": {"seconds": seconds, "steps": 5, "parameters": 10**6, "busy": self.busy},
             "window_seconds": seconds / 3,
             "preparing_seconds": 1e-6,
             "validation_seconds": 1e-6,

@@ -233,7 +233,7 @@ def estimate_of(
     if tried.busy > BUSY:
         sentence += (
             f" Other programs used {tried.busy:.0%} of the processor time during this measurement. "
-            "Without them the training takes less time."
+            "Beside them a training takes longer, or makes fewer steps in its time."
         )
     return Estimate(
         round(steps.seconds * runs, 1),

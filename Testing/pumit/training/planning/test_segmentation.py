@@ -90,6 +90,15 @@ def test_steps_follow_the_speed_of_the_machine(tmp_path):
     assert slow.recipe["schedule"]["steps"] >= PRESETS["cpu"]["quick"].fewest_steps * 0.7
 
 
+def test_a_busy_machine_plans_as_an_idle_one(tmp_path):
+    folder = write_pairs(tmp_path, 3, shape=(40, 90, 90))
+    idle = planned(folder, StandInTrial(5e-6))
+    busy = planned(folder, StandInTrial(2.5e-5, busy=0.8))
+    assert voxels(busy.recipe) == voxels(idle.recipe)
+    assert busy.recipe["schedule"]["steps"] >= idle.recipe["schedule"]["steps"] * 0.9
+    assert "80% of the processor time" in busy.estimate.sentence
+
+
 def test_small_memory_makes_the_step_smaller_and_says_so(tmp_path):
     folder = write_pairs(tmp_path, 3, shape=(40, 80, 80))
     made = planned(folder, StandInTrial(most_voxels=70_000))
