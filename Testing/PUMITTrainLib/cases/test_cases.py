@@ -117,6 +117,27 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train, tmp_path):
     assert train.logic.cases.config() == {"folders": [changed]}
 
 
+def test_cases_are_read_once_for_a_change_and_again_for_one_made_meanwhile(train, monkeypatch):
+    train.addCases()
+    cases, reads, seen = train.logic.cases, [], []
+    read = type(cases)._readRows
+    monkeypatch.setattr(type(cases), "_readRows", lambda table: reads.append(1) or read(table))
+
+    def look():
+        seen.append((len(cases.rows), len(cases.kept)))
+
+    def remove():
+        train.logic.listeners.remove(remove)
+        cases.remove(cases.rows[0].key)
+
+    train.logic.listeners += [look, remove, look]
+    train.logic._notifyChanged()
+    assert (seen[0], seen[-1]) == ((2, 2), (1, 1))
+    reads.clear()
+    train.logic._notifyChanged()
+    assert len(reads) == 1
+
+
 def test_problems_are_shown_by_case_and_of_all(train):
     train.addCases(2)
     request(train)
