@@ -16,8 +16,6 @@ model predicts. `--seconds` is the time on the cores that OMP_NUM_THREADS allows
 seconds for one core as for two.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

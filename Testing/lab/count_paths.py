@@ -6,8 +6,6 @@ remote session (client and server, in one process here), the same click of an `I
 class counts if a method that it defines itself is called.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -7,8 +7,6 @@ data set of real scans, or structures of label maps that were not in the trainin
 Their renderer shares no code with the generator of training scans.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

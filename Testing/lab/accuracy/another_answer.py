@@ -5,8 +5,6 @@ case once with each gesture. It prints mean Dice over cases, and the time of cho
 relative to that of the first.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import statistics

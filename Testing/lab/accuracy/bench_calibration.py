@@ -11,8 +11,6 @@ second session of each target clicks as people do. `--answers FILE` caches the p
 another run computes only new ones and `fit_words.py` needs no model.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import asdict

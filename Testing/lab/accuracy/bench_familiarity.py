@@ -10,8 +10,6 @@ checkpoint's own scale is evaluated. `--measure KIND=PATTERN` adds real images t
 fitted; the pattern is relative to FOLDER's parent. `--rows FILE` caches the measurements.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -12,8 +12,6 @@ CASES holds `<case>/{image,label}.nii.gz` with the label values of the model's c
 with the same --out, it makes only what is missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator, Sequence

@@ -9,8 +9,6 @@ upsampling of block means over 16 x 16 x 16 voxels (fewer slices if thick). The 
 a mean KL divergence of 2.791 nats between its token distributions and the uniform one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

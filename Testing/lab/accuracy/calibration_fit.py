@@ -8,8 +8,6 @@ with the word. "Good" needs at least 33 predictions without an error, or 66 with
 scans; with fewer, nothing is called good.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

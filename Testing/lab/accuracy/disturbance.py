@@ -5,8 +5,6 @@ back. The first click is at the same position in every variant; only the predict
 Only a resampled scan is also shown to the user; then the target is resampled too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Fit of the scale of `pumit.inference.tokenizer.familiarity` to measured images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Odd images are noise, the photographs of scikit-image, and real scans with wrong
 spacing or intensities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ on are opened, boxed and clicked. A range holds 99.96 % of the values of every f
 several models are joined by hand in `pumit/models/layer_ranges.json`, by their weights' SHA-256.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -10,8 +10,6 @@ names kinds (`ct_btcv`) that are never fitted. Each line of the file is
 of `pumit.models.overlap.Evidence`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

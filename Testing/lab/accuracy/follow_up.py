@@ -3,8 +3,6 @@
 python Testing/lab/accuracy/follow_up.py [SEEDS]
 """
 
-from __future__ import annotations
-
 import argparse
 
 import numpy as np

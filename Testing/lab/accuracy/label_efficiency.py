@@ -17,8 +17,6 @@ Source:
     PUMIT, table 4: on BTCV, Dice 70.98 to 77.84 with 20 % of the labels, 84.86 to 87.31 with all.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -5,8 +5,6 @@
 Shows slices of generated trunks and hearts, without and with the outlines of their targets.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

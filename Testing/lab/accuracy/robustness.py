@@ -9,8 +9,6 @@ mean losses above 0.05 are bold. With `-o` an interrupted run resumes.
 A resampled scan is compared with the resampled label, so part of its loss is due to the grid.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import zlib

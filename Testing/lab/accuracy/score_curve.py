@@ -11,8 +11,6 @@ its number of parameters is not shown. Paths are relative to the CSV file. Write
 next to it, the table as Markdown. Means have equal weight per case.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

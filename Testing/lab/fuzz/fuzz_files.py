@@ -6,8 +6,6 @@ a `PumitError` of one line, within `SLOW_S` seconds. All times are CPU seconds, 
 changes nothing. Needs `pip install -e ".[fuzz]"`.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import faulthandler

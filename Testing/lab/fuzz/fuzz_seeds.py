@@ -3,8 +3,6 @@
 `python Testing/lab/fuzz/fuzz_seeds.py FOLDER` writes a folder for each target of `fuzz_files.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import sys

@@ -5,8 +5,6 @@ https://github.com/pwnlabmx/dicom-fuzzing-corpus (951 files, MIT), which is not 
 must be read or refused in one sentence, within 10 s and 1 GB; the exit status is 1 if one is not.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 Used by `server_faults.py`: each case breaks one thing and returns the outcomes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

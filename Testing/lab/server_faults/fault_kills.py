@@ -3,8 +3,6 @@
 Used by `server_faults.py`: each case starts its own servers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal

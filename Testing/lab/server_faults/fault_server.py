@@ -4,8 +4,6 @@ Used by `server_faults.py`. The model is the tests' fake one, whose masks are kn
 real one.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

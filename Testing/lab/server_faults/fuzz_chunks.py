@@ -7,8 +7,6 @@ different chunks of other users, and the result must not depend on them. A crash
 check its exit status.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import random

@@ -7,8 +7,6 @@ checks every mask. The exit status is 1 if any case fails. With `--model fake`, 
 mask is predictable.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

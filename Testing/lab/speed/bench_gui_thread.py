@@ -6,8 +6,6 @@ that only the module is measured; work on other threads is left out. The ratio c
 scan with one of 78 slices and the same segment, in the same process.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import pstats

@@ -7,8 +7,6 @@ The reference is the residual encoder U-Net with 102 million parameters on a 192
 input channels (PyPI `dynamic_network_architectures`), which runs completely for every prompt.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -18,8 +18,6 @@ Needs `pip install distributed`. The model is a small network with random weight
 not depend on them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ compare rounds of the same process. If others use the machine too, the ratios of
 show the size of their effect.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

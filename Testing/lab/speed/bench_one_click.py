@@ -11,8 +11,6 @@ same process, times with the server in another one. CPU time is that of the pane
 other load changes less.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

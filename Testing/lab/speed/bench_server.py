@@ -9,8 +9,6 @@ of request, queueing and computing times, and resident memory every ten seconds;
 under load differs from the library's.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ the same run. A timer with an interval of a few milliseconds measures how long t
 blocked. Software rendering is timed separately: on a desktop the graphics card renders.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Interleaved timing of functions, so that other load slows all of them equally."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Used by `bench_server.py`: PUMIT's own protocol through `RemoteSession`, and the
 protocol through its published client.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ with this folder on PYTHONPATH: the scores must equal those of the library. It s
 loopback for all cases.
 """
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Sequence
 

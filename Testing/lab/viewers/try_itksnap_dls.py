@@ -11,8 +11,6 @@ With `--mock-models` the published server paints balls, so the masks differ; sta
 types must be equal. Prints each request and exits with the number of differences.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import gzip

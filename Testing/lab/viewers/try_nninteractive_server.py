@@ -8,8 +8,6 @@ segment's prompts; then all is repeated segment by segment in a new session. Pri
 answer, and the number of voxels in which the two runs differ: 0 for a deterministic model.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 
