@@ -3,8 +3,6 @@
 For a viewer, which does not import torch or the model index.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

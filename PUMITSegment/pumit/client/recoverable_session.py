@@ -4,8 +4,6 @@ Requests end for their caller when the user cancels or the server is gone. Heart
 whether the other is alive.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Answers of the automatic models and tokenizers of a server."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

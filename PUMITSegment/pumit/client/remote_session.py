@@ -1,7 +1,5 @@
 """An `InteractiveSession` whose computations run on a server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Conversion of predicted classes to segments with unique names, codes and colours."""
 
-from __future__ import annotations
-
 import colorsys
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Companion files of a result: statistics, and a manifest of what made it."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Writer of DICOM Segmentation objects that reference the source series."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Writer of a generated scan as a CT series, which a DICOM-SEG can reference."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from datetime import datetime

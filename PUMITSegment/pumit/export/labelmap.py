@@ -1,7 +1,5 @@
 """Writer of label maps: NIfTI, NRRD or MetaImage."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any, Literal

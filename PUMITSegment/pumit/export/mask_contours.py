@@ -1,7 +1,5 @@
 """Contours of a 2D mask, as an RTSTRUCT needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writer of NIfTI-1 without ITK: in memory for servers, and for label maps."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Writer of RT Structure Sets with contours on the slices of the source series."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from datetime import datetime

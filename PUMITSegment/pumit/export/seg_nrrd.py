@@ -1,7 +1,5 @@
 """Writer of Slicer's `.seg.nrrd` with names, colours, terminology and overlapping segments."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Frames of a DICOM series, and resampling of masks onto them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

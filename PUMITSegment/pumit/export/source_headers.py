@@ -1,7 +1,5 @@
 """Headers of the source series, completed so that a DICOM-SEG or RTSTRUCT can reference them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Voxel spacing in written files."""
 
-from __future__ import annotations
-
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Triple
 from pumit.volume import Volume
 

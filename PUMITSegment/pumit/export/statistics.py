@@ -1,7 +1,5 @@
 """Segment statistics: size, intensities, position and diameters, as CSV or JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

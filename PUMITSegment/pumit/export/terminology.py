@@ -1,7 +1,5 @@
 """SNOMED CT codes of segments, from names, codes or Slicer's terminology entries."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Writer of voxel arrays on a volume's grid: NIfTI, NRRD or MetaImage."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping
 from pathlib import Path

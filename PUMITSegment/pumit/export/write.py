@@ -1,7 +1,5 @@
 """Writer of segmentations in every format, chosen by the file name's suffix."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 

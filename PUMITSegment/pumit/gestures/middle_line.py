@@ -3,8 +3,6 @@
 Lassos are converted to such lines, whether given as outlines or as voxels.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from itertools import product

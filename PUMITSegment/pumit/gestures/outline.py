@@ -4,8 +4,6 @@ In other slices, the network's answer to the lasso counts. In the slice itself, 
 exactly, until a later click changes it. Imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -15,8 +15,6 @@ Negative boxes were drawn into the largest wrong part of eight answers to a firs
 points in it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from itertools import product

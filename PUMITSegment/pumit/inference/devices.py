@@ -1,7 +1,5 @@
 """Available compute devices, and whether PyTorch is installed."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Loading of checkpoints into networks, and choice of device and precision."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """Paths that select one part of a file or folder: `scan_folder#1.2.3`, `scene.mrb#CT`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reader of prompts from 3D Slicer's markups or PUMIT's own JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

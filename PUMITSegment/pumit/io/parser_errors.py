@@ -1,7 +1,5 @@
 """Reading of files that may be damaged or hostile: limits, and parser errors in one line."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import lzma

@@ -1,7 +1,5 @@
 """Reading of scans in all supported formats, detected by content, not by extension."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 from dataclasses import replace

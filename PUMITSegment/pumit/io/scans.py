@@ -1,7 +1,5 @@
 """Search for scans in files, folders, list files and trees of DICOM series."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Volumes and segmentations in a Slicer scene bundle, `.mrb`."""
 
-from __future__ import annotations
-
 import posixpath
 import shutil
 import tempfile

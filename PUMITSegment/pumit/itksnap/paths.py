@@ -1,7 +1,5 @@
 """Request paths of ITK-SNAP, which need no token."""
 
-from __future__ import annotations
-
 import re
 
 from starlette.datastructures import Headers

@@ -5,8 +5,6 @@ multipart form with gzipped voxels and metadata. Prompts are voxel indices: colu
 Most routes exist under the paths of released versions and of `v2`.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -8,8 +8,6 @@ The recipe of a promptable model may hold a calibration of its IoU estimates:
       answers: 640                    # number of predictions the knots were fitted to
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Consent to the licence of a restricted model before its first use."""
 
-from __future__ import annotations
-
 import sys
 
 from pumit.errors import CheckpointError

@@ -1,7 +1,5 @@
 """Initialise a universal ViT with EVA-02's published weights."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Model index: available models, their sources and checksums."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path

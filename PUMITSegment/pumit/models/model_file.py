@@ -5,8 +5,6 @@ The zip holds `model.safetensors`, `card.md`, `card.json`, the card's pictures, 
 files that the manifest does not list.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ such as fine-tuned ones, nothing is known and nothing is reported. Automatic mod
 have the expected Dice of their validation scans in the recipe.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Published weights of others: safetensors files without a PUMIT recipe, and pickles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Initialise Swin UNETR with published weights trained with MONAI."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -4,8 +4,6 @@ Each model has its own folder with the checkpoint, the card and the card's pictu
 replaced last, so a model is present completely or not at all.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

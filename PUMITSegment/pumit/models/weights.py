@@ -1,7 +1,5 @@
 """Weights as NumPy arrays, read without torch."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ For self-attention over N tokens of an image encoder (eq. 9 and 10):
 `ba_attention` computes it in chunks of queries, without a heads x N x N tensor in memory.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

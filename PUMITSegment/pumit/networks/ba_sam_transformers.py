@@ -4,8 +4,6 @@ Only the computation of the image encoder changes. Every weight keeps its name, 
 SAM or MedSAM load as before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

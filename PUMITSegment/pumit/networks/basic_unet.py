@@ -1,7 +1,5 @@
 """MONAI's plain U-Net, the baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

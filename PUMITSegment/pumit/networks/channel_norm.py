@@ -1,7 +1,5 @@
 """Layer norm over channels."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

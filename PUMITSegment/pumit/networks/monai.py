@@ -4,8 +4,6 @@ MONAI imports `transformers`, if installed, for a network that is not used here.
 than importing PyTorch and MONAI together.
 """
 
-from __future__ import annotations
-
 import sys
 
 _is_hidden = "transformers" not in sys.modules

@@ -1,7 +1,5 @@
 """Fields of any size: padding to a network's stride, cropping of its output, and 2D networks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Conversion of segment-anything's and MedSAM's weight names to the transformers package."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

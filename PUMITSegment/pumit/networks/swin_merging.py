@@ -10,8 +10,6 @@ initial noise. In the current order, these two pairs are only as similar as othe
 neighbours along h (3 and 6) and opposite corners (2 and 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

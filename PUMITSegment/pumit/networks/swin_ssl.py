@@ -1,7 +1,5 @@
 """Swin UNETR's encoder with the three heads of self-supervised pre-training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Swin UNETR: MONAI's network with sizes that checkpoints can store."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """VGG16 features for the perceptual loss."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

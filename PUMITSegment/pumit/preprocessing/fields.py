@@ -1,7 +1,5 @@
 """Fields: patches of a volume, resampled to any position, size and spacing, and their channels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

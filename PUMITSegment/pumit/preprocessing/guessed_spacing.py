@@ -6,8 +6,6 @@ clicks fell from 0.57, 0.67, 0.70 to 0.51, 0.62, 0.64. With this estimate it was
 The estimate was within a factor of 2 for 32 of 37 scans, and too small for the other five.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 The depth axis of a scan, along which its slices are stacked, is detected.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from pathlib import Path

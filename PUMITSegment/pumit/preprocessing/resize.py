@@ -1,7 +1,5 @@
 """Linear resampling between grids over the same box, slice by slice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pre-processing of slices and photographs for SAM: resizing, padding and normalisation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

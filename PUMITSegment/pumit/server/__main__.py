@@ -1,7 +1,5 @@
 """`python -m pumit.server`: what a local worker runs. Speaks JSON lines on standard output."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The HTTP application: routes, middleware and error responses."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """`pumit serve`: settings, tokens and start of the server."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

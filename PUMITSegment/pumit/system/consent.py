@@ -1,7 +1,5 @@
 """Consent to model licences that restrict use."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 A file is written to a temporary name beside the target, then renamed.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Detection of GPU drivers without loading a library."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Detection of loopback addresses."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 

@@ -6,8 +6,6 @@ program on two cores, a click took ten times as long. Sleeping threads avoid thi
 fixed when torch loads OpenMP. Only the number of threads can be changed later.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

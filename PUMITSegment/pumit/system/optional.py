@@ -1,7 +1,5 @@
 """Installation hints for missing optional packages."""
 
-from __future__ import annotations
-
 # Packages of the extra `train`, named in the hint because PUMIT may come from a clone or a wheel.
 _OF_TRAINING = {"torch": "PyTorch", "monai": "MONAI", "einops": "einops"}
 

@@ -1,7 +1,5 @@
 """Detection of out-of-memory errors of any library."""
 
-from __future__ import annotations
-
 # Messages of torch's RuntimeErrors for failed allocations on CPUs, CUDA GPUs and Apple GPUs.
 MESSAGES = (
     "not enough memory",

@@ -5,8 +5,6 @@ Windows job objects end child processes with their parent; on other systems a ch
 own limits by `resource`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Cancellation and progress of long computations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Formatting of numbers and lists for messages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

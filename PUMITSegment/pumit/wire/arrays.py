@@ -15,8 +15,6 @@ Several arrays with JSON metadata travel in one bundle: length of the JSON (u32)
 each array its length (u64) and its envelope. The JSON's key `arrays` lists their names in order.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """Serialization of masks (packed bits of the bounding box) and of a `PromptAnswer`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -4,8 +4,6 @@ The server implements the nnInteractive client/server protocol (PyPI `nninteract
 leases, heartbeats, bearer token, array bodies and endpoints. Extensions are under `PREFIX`.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from pumit import __version__, errors

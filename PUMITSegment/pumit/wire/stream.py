@@ -11,8 +11,6 @@ Each line ends with a newline and has one of these keys:
 A client cancels by closing the connection.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Classification of whole scans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

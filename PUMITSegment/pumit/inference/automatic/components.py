@@ -1,7 +1,5 @@
 """Post-processing: keep the largest connected component of a class."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -4,8 +4,6 @@ In single precision it takes about half of PyTorch's time. To trace and compile 
 long as 3 to 18 of its windows, once per process.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

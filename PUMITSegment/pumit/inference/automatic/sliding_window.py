@@ -4,8 +4,6 @@ MONAI's `SlidingWindowInferer` gives the same numbers, but importing MONAI takes
 segmenting most scans.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence

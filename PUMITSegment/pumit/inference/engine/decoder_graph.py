@@ -1,7 +1,5 @@
 """Mask decoder as an OpenVINO graph; see `pumit.networks.promptable.mask_decoder`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Image encoder as an OpenVINO graph; see `pumit.networks.promptable.image_encoder`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A field is encoded once; each click costs only a decoding. The encoded features 
 callers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass

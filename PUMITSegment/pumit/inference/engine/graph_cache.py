@@ -7,8 +7,6 @@ model identity and field shape follows, so that recently used graphs can be load
 known. If the folder cannot be used, graphs are compiled without the cache.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging

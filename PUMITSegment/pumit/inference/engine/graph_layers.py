@@ -4,8 +4,6 @@ Each layer matches the layer of the same name in `pumit.networks` in evaluation 
 kernels are summed along depth beforehand, so the graph has only plain convolutions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ export is needed: fine-tuned and imported models work from their checkpoint alon
 may be cached on disk (`GraphCache`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import logging

@@ -3,8 +3,6 @@
 On CPUs several fields are computed in parallel, one thread each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Lock

@@ -4,8 +4,6 @@ Masks (D, H, W) and logits (M, D, H, W) are those of a field. Boxes are a lower 
 volume indices (d, h, w).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 

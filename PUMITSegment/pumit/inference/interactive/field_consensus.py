@@ -1,7 +1,5 @@
 """Agreement among the answers of several fields, and averaging of those that agree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

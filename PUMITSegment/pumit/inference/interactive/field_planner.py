@@ -1,7 +1,5 @@
 """Field placement: several field sizes around a click, one around a box."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

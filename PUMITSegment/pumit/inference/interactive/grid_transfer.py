@@ -1,7 +1,5 @@
 """Resampling of answers between a field's grid and the volume's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversion of world prompts to volume indices, and their validation. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

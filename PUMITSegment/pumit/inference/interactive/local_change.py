@@ -13,8 +13,6 @@ Source:
     the change is found on the field's grid, then resampled to the volume's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ the ordered prompts: they are replayed one by one, each step starts from the pre
 steps are cached. So undo is free, and a session rebuilt from its prompts gives the same masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Prompts of a session with undo and redo, shared by local and remote sessions."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Refinement of the uncertain border of a coarse answer in finer windows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """SAM with BA-SAM's attention as a promptable model: loading and slice-wise inference."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass

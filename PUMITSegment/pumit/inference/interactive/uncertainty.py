@@ -7,8 +7,6 @@ These were answers to the flipped image, to moved prompts and without the previo
 image edges, and the distance from the clicks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

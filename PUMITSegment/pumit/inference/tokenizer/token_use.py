@@ -1,7 +1,5 @@
 """Codebook usage and reconstruction results of a tokenizer; needs no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

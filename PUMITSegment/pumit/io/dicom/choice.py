@@ -1,7 +1,5 @@
 """Selection of the image series and stack of slices to read, or an error that lists the choices."""
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence

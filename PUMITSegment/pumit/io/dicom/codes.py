@@ -1,7 +1,5 @@
 """Terminology and display colour of a DICOM segment or region of interest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Sources: JPEG ISO/IEC 10918-1 B.2, JPEG-LS ISO/IEC 14495-1 C.2, JPEG 2000 ISO/IE
 DICOM PS3.5 G.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 from itertools import pairwise

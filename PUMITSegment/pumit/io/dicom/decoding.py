@@ -3,8 +3,6 @@
 All decoders return the same values; `pixels` converts them to intensities.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Search for DICOM objects in a folder or zip, and reading of their headers."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

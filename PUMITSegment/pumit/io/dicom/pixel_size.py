@@ -4,8 +4,6 @@ ITK, and so Slicer, reads one attribute for each kind of image, or takes 1 mm. P
 them, so its positions in mm may differ from Slicer's; voxel indices are the same.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Conversion of DICOM pixel data to intensities in output units: HU, Bq/ml or others."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Slices of a DICOM series: files, frames of a multi-frame file, or tiles of a mosaic."""
 
-from __future__ import annotations
-
 import logging
 import math
 import struct

@@ -1,7 +1,5 @@
 """Assembly of a volume from the slices of a DICOM series: order, gaps and gantry tilt."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reader of NRRD and MetaImage files, through ITK."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -5,8 +5,6 @@ rotation. So the voxels are read here, with length and checksum verified, and IT
 geometry.
 """
 
-from __future__ import annotations
-
 import gzip
 import logging
 import re

@@ -1,7 +1,5 @@
 """Reader of PNG and JPEG images: one slice, gray or RGB."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

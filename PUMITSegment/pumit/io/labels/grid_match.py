@@ -1,7 +1,5 @@
 """Placement of one voxel grid on another whose voxels coincide with its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reader of label maps, with the names of segments if the file holds them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

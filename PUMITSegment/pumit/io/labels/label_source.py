@@ -1,7 +1,5 @@
 """Reading of scans, and of their labels from any supported source onto the scan's grid."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

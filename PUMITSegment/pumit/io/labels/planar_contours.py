@@ -1,7 +1,5 @@
 """Filling of closed contours parallel to an image's voxel planes, such as those of an RTSTRUCT."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

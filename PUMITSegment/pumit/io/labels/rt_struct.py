@@ -1,7 +1,5 @@
 """Reader of RT Structure Sets, whose contours are filled on the grid of the source scan."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reader of DICOM Segmentation objects onto the grid of the source scan."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

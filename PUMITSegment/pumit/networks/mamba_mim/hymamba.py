@@ -1,7 +1,5 @@
 """HyMamba: MedNeXt stages, Mamba layers over the cells of the coarsest grid, UNETR's decoder."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Mamba block: gated token mixer with a causal convolution and the selective scan."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

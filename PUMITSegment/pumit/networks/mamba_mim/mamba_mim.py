@@ -1,7 +1,5 @@
 """MambaMIM: masked image modelling with a Mamba encoder and a dense decoder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 Masking is bottom-up: cells hidden on the coarsest grid are hidden on all finer grids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

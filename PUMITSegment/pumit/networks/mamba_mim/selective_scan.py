@@ -1,7 +1,5 @@
 """Mamba's selective scan in plain PyTorch, with low memory, or by mamba_ssm's CUDA kernel."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

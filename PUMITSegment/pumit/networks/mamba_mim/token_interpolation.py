@@ -1,7 +1,5 @@
 """State-space token interpolation (S6T): fill the hidden positions of a token sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import torch

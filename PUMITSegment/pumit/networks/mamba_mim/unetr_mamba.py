@@ -1,7 +1,5 @@
 """Plain Mamba for segmentation: UNETR with Mamba layers instead of transformer layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """nnFormer: one network class for the three published configurations and any others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

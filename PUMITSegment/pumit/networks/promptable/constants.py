@@ -1,7 +1,5 @@
 """Constants of prompts and prompt maps, shared with engines that run without torch."""
 
-from __future__ import annotations
-
 # Kinds of prompts, in the order of their learned vectors.
 NO_LABEL, NEGATIVE, POSITIVE, BOX_LOWER, BOX_UPPER = -1, 0, 1, 2, 3
 # Short-range nearness to a click falls to 0.6 at this many in-plane voxels; long-range nearness

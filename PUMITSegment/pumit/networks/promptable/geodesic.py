@@ -8,8 +8,6 @@ Source:
     Criminisi et al., GeoS, 2008; Wang et al., DeepIGeoS, 2018, section 3.2.1.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

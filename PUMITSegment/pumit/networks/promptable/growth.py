@@ -1,7 +1,5 @@
 """Transfer of weights from a network without class vectors to one with them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Building blocks shared by the image encoder and the mask decoder."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

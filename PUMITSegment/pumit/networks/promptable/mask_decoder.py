@@ -1,7 +1,5 @@
 """Mask decoder: two-way transformer, then adaptive up-sampling with stem skips."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The promptable network: image encoder, prompt encoder and mask decoder."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

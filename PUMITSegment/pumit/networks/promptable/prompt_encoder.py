@@ -1,7 +1,5 @@
 """Prompt encoder: prompts as tokens and as maps on the image grid."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

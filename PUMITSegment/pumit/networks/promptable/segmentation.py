@@ -1,7 +1,5 @@
 """Automatic segmentation initialised from the image encoder of the promptable network."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -4,8 +4,6 @@ Their tokenizer has one layer sequence each for encoder and decoder; their ViT u
 Code and files: https://github.com/function2-llx/PUMIT, release 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

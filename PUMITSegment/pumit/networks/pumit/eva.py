@@ -1,7 +1,5 @@
 """EVA-02 transformer block: rotary attention and a SwiGLU feed-forward with a sub-norm."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

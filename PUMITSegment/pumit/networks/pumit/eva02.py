@@ -17,8 +17,6 @@ Differences, the same as in PUMIT:
 - Images are normalised by ImageNet's mean and deviation; EVA-02 uses CLIP's.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

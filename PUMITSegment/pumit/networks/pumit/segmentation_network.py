@@ -1,7 +1,5 @@
 """Automatic segmentation: universal ViT, feature pyramid and plain U-Net decoder."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Universal visual tokenizer: adaptive encoder, soft quantizer, adaptive decoder, discriminator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

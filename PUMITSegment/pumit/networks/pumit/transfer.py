@@ -1,7 +1,5 @@
 """Transfer of universal ViT weights to a fixed-patch ViT, or to another field size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Universal vision transformer, with heads for classification and masked image modelling."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Axes are (D, H, W), as in the uploaded array; bounds are half-open, as in the protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """The one object of an nnInteractive server's session, and the requests about it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ supports custom certificates, cancellation and recovery of prompts after the ser
 adds no dependency to a viewer.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Conversion of the nnInteractive protocol's images, voxel ranges and buffer types."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pumit.errors import PromptError, VolumeError

@@ -5,8 +5,6 @@ box of the buffer that changed. Prompts are voxel indices in array order; they a
 the library's prompts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

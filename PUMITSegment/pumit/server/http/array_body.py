@@ -1,7 +1,5 @@
 """Receiving array bodies: the `X-Meta` header and the array's envelope."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus

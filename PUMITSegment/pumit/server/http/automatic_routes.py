@@ -1,7 +1,5 @@
 """Routes for automatic segmentation, search by name and reconstruction of a session's volume."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter, Request, Response

@@ -5,8 +5,6 @@ request or the end of its headers, nor for a refused body or an unread answer. E
 hold a connection, or the memory of an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from http import HTTPStatus
 from typing import Any

@@ -4,8 +4,6 @@ A plain ASGI wrapper: the body of an unauthorised request is never read, and no 
 uvicorn's log, where its message could name a patient or a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import time

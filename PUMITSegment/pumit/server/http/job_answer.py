@@ -1,7 +1,5 @@
 """The answer of a job: a stream of its progress, then its result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Needs the optional package `prometheus-client`; `operations_routes` works without it.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict

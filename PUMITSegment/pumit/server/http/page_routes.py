@@ -4,8 +4,6 @@ The static files need no token; the page's requests do. Nothing is fetched from 
 `Content-Security-Policy` also forbids.
 """
 
-from __future__ import annotations
-
 import gzip
 import html
 import json

@@ -1,7 +1,5 @@
 """Error responses: one sentence in `detail`, where clients of the protocol read it."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Sequence

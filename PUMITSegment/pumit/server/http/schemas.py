@@ -1,7 +1,5 @@
 """JSON bodies of the API."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Routes of one session: volume, mask priors and predictions."""
 
-from __future__ import annotations
-
 import math
 import secrets
 

@@ -4,8 +4,6 @@ In version 2 a long request was answered with its result alone, and two other en
 progress and cancelled it. Everything else is the same, so paths of version 2 lead to version 3.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request
 from starlette.types import Scope
 

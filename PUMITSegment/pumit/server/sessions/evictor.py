@@ -11,8 +11,6 @@ released only afterwards.
 Only for the queue's thread, unless stated otherwise.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

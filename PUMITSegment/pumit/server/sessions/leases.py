@@ -1,7 +1,5 @@
 """Leases: ownership of sessions, their timeouts, and the mask priors that each has sent."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading

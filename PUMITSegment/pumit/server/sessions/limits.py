@@ -1,7 +1,5 @@
 """Limits of a server, so that no client can exhaust the machine; its memory report."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

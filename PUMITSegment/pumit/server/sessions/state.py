@@ -1,7 +1,5 @@
 """State of a running server, and the methods through which all work reaches a session."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

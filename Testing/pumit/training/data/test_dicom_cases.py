@@ -210,7 +210,5 @@ def test_folder_of_nothing_known_says_what_is(tmp_path):
 
 def test_series_without_segmentations_are_named_as_such(tmp_path):
     a_series(tmp_path / "scans" / "ct")
-    with pytest.raises(
-        PumitError, match="'scans' has 1 DICOM series, but no DICOM-SEG"
-    ):
+    with pytest.raises(PumitError, match="'scans' has 1 DICOM series, but no DICOM-SEG"):
         find(tmp_path / "scans")
