@@ -77,14 +77,14 @@ def installed_model_for(classes: Sequence[CampaignClass]) -> str:
     """
     from pumit.errors import StructureError
     from pumit.models.card import installed_models
-    from pumit.structures.search import usable_candidates
+    from pumit.structures.search import accepted, known_candidates
 
     known: dict[str, int] = {}
     cards = installed_models()
     for one in classes:
         for text in dict.fromkeys((one.name, one.terminology)):
             try:
-                found = usable_candidates(text, cards)[1] if text else []
+                found = accepted(*known_candidates(text, cards)) if text else []
             except StructureError:
                 continue
             for candidate in found:

@@ -194,9 +194,9 @@ def _settings_of(args: argparse.Namespace) -> BatchSettings:
         anyway=args.anyway,
     )
     if args.find:
-        from pumit.structures.search import usable_candidates
+        from pumit.structures.search import accepted, known_candidates
 
-        usable_candidates(args.find, installed_models(), model=args.model)
+        accepted(*known_candidates(args.find, installed_models(), model=args.model))
         return settings
     if args.model is None:
         raise PumitError("Name a model with --model, or a structure with --find.")

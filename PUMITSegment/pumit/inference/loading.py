@@ -64,7 +64,7 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
     header = checkpoint.header
     try:
         network = build_network(header.network, **header.sizes)
-        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
+        state = checkpoint.single
         network.load_state_dict(state)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         raise CheckpointError(

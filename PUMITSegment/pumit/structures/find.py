@@ -84,8 +84,7 @@ def other_modality(card: ModelCard, modality: str) -> str:
     """Return a sentence if a model was trained on another modality than the scan's, else empty."""
     if not card.modality or not modality or card.modality == modality:
         return ""
-    learnt, seen = (_WORDS.get(m, m) for m in (card.modality, modality))
-    return f"{card.name} was trained on {learnt}, but this scan is {seen}"
+    return f"{card.name} was trained on {_word(card.modality)}, but this scan is {_word(modality)}"
 
 
 def unfamiliar(volume: Volume, load: Callable[[], Tokenizer], *, channel: int = 0) -> str:

@@ -116,17 +116,6 @@ def _all_of(parts: Sequence[RequestedStructure], card: ModelCard) -> Candidate |
     return Candidate(card, tuple(sorted(labels)), found[0][1].meaning, tuple(found))
 
 
-def usable_candidates(
-    text: str, cards: Sequence[ModelCard], *, model: str | None = None
-) -> tuple[RequestedStructure, list[Candidate]]:
-    """Return the parsed request, and the usable models that have it, the best first.
-
-    See `known_candidates` and `accepted` for arguments and errors.
-    """
-    requested, candidates = known_candidates(text, cards, model=model)
-    return requested, accepted(requested, candidates)
-
-
 def accepted(requested: RequestedStructure, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates whose licence the user has accepted, at least one.
 

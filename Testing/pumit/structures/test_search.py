@@ -6,9 +6,10 @@ from pumit.models.card import ModelCard
 from pumit.segmentation import ClassLabel
 from pumit.structures.names import requested_structure
 from pumit.structures.search import (
+    accepted,
     candidates_for,
+    known_candidates,
     known_structures,
-    usable_candidates,
 )
 
 
@@ -52,26 +53,26 @@ def test_classes_that_make_up_a_structure(text, of, expected):
 
 
 def test_several_names_are_found_by_a_model_that_knows_all():
-    _, (found,) = usable_candidates("spleen, kidneys", [ABDOMEN, HEART])
+    _, (found,) = known_candidates("spleen, kidneys", [ABDOMEN, HEART])
     names = [label.name for label, _numbers in found.segments("spleen, kidneys")]
     assert names == ["Spleen", "Right kidney", "Left kidney"]
     with pytest.raises(StructureError, match="No model finds all of 'spleen, rv'"):
-        usable_candidates("spleen, rv", [ABDOMEN, HEART])
+        known_candidates("spleen, rv", [ABDOMEN, HEART])
     with pytest.raises(StructureError, match="finds 'uvula'"):
-        usable_candidates("spleen, uvula", [ABDOMEN, HEART])
+        known_candidates("spleen, uvula", [ABDOMEN, HEART])
 
 
 def test_a_model_of_the_users_own_is_requested_first():
     own = card("mine", "spleen", is_own=True)
-    _, found = usable_candidates("spleen", [ABDOMEN, own])
+    _, found = known_candidates("spleen", [ABDOMEN, own])
     assert [c.card.name for c in found] == ["mine", "abdomen-ct"]
-    _, found = usable_candidates("spleen", [ABDOMEN, own], model="abdomen-ct")
+    _, found = known_candidates("spleen", [ABDOMEN, own], model="abdomen-ct")
     assert [c.card.name for c in found] == ["abdomen-ct"]
 
 
 def test_where_none_knows_it_the_nearest_names_are_reported():
     with pytest.raises(StructureError) as caught:
-        usable_candidates("left kidny", [ABDOMEN])
+        known_candidates("left kidny", [ABDOMEN])
     assert "left kidney (abdomen-ct)" in str(caught.value)
     assert str(caught.value).endswith("Click on it instead.")
     assert caught.value.near[0] == "left kidney"
@@ -79,27 +80,27 @@ def test_where_none_knows_it_the_nearest_names_are_reported():
 
 def test_a_known_structure_that_no_model_knows_is_said_plainly():
     with pytest.raises(StructureError, match=r"'pancreas'\. Click on it"):
-        usable_candidates("pancreas", [ABDOMEN])
+        known_candidates("pancreas", [ABDOMEN])
 
 
 def test_a_side_that_is_missing_is_said():
     with pytest.raises(StructureError, match="one-side knows left kidney"):
-        usable_candidates("right kidney", [LEFT])
+        known_candidates("right kidney", [LEFT])
 
 
 def test_a_model_without_consent_is_named_and_not_used():
     shut = card("abdomen-ct", "spleen", licence="CC BY-NC-SA 4.0")
     with pytest.raises(StructureError, match="pumit models accept abdomen-ct"):
-        usable_candidates("spleen", [shut])
-    _, found = usable_candidates("spleen", [shut, card("free", "spleen")])
+        accepted(*known_candidates("spleen", [shut]))
+    found = accepted(*known_candidates("spleen", [shut, card("free", "spleen")]))
     assert [c.card.name for c in found] == ["free"]
 
 
 def test_without_models_everything_is_refused_in_words():
     with pytest.raises(StructureError, match="No automatic model"):
-        usable_candidates("everything", [ModelCard("default", "promptable", "1", "")])
+        known_candidates("everything", [ModelCard("default", "promptable", "1", "")])
     with pytest.raises(StructureError, match="no automatic model 'x'"):
-        usable_candidates("liver", [ABDOMEN], model="x")
+        known_candidates("liver", [ABDOMEN], model="x")
 
 
 def test_what_is_known_is_listed_with_codes_and_sides():
