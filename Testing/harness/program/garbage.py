@@ -2,8 +2,8 @@
 
 import gc
 
-# Objects that make a look at all of them slow: some 10 ms.
-_MANY = 20_000
+# Objects that make a look at all of them slow: some 2 ms, after each test.
+_MANY = 4_000
 
 
 def keepLoaded() -> None:
