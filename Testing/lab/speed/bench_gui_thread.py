@@ -57,6 +57,7 @@ class Bench:
         self.node.SetSpacing(*SPACING)
         self.view = SliceView("Red", "Axial")
         self.view.show(self.node)
+        slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
         self.panel = Panel(modules.loadModule)
         self.panel.logic.parameters.sourceVolume = self.node
         self.panel.process()

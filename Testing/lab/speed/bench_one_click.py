@@ -130,6 +130,7 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     frame = modules.loadModule(module).widgetRepresentation()
     gui = slicer.util.getModuleWidget("PUMITSegment")
     logic = gui.logic
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
     frame.show()
     gui.enter()
     from PUMITSegmentLib.prompts.tag import PromptKind

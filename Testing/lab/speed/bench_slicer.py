@@ -126,6 +126,7 @@ def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, 
     frame = modules.loadModule(MODULE).widgetRepresentation()
     gui = slicer.util.getModuleWidget("PUMITSegment")
     logic = gui.logic
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
     frame.show()
     gui.enter()
     slicer.app.processEvents()
