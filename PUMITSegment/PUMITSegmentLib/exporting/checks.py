@@ -1,6 +1,6 @@
 """Checks of an export before anything is written, one sentence per problem.
 
-Only quick checks: the main thread runs them at every change.
+Only quick checks: the main thread runs them at every change, and a thread those of files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib.util
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.dicom_source import (
     INSTANCES_ATTRIBUTE,
-    findDicomFiles,
+    NamedFiles,
+    nameDicomFiles,
     openDatabase,
 )
 from PUMITSegmentLib.exporting.export import (
@@ -63,32 +64,49 @@ def findProblems(
     *,
     addToDatabase: bool = False,
     database=None,
-) -> list[Problem]:
-    """Find all problems, those that prevent the export first.
+) -> tuple[list[Problem], Callable[[], list[Problem]]]:
+    """Find the problems in the scene.
 
     Args:
         database: Slicer's DICOM database; None for the application's.
+
+    Returns:
+        The problems, and a function for a thread that finds those of folder and files.
     """
     # Only once: checking for an empty segment reads its voxels.
     IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
     problems = [
-        *_folder_problems(choice.folder),
         *_segment_problems(segmentationNode, IDs, choice),
         *_volume_problems(segmentationNode, IDs, volumeNode, choice),
     ]
+    checks: list[Callable[[], Iterable[Problem]]] = [lambda: _folder_problems(choice.folder)]
     if not choice.format.isDicom and choice.format is not Format.SEG_NRRD:
-        problems += _measure_problems(volumeNode, choice, database)
+        named = _namesOfStack(volumeNode, database)
+        checks.append(lambda: _unplaced_problems(named))
+        problems += _channel_problems(volumeNode, choice)
     if choice.format.isDicom:
-        problems += _dicom_problems(volumeNode, database)
+        if importlib.util.find_spec("highdicom") is None:
+            problems.append(
+                _stop(_("The DICOM writer is not installed; install it in the section Compute."))
+            )
+        if volumeNode is not None:
+            ofVolume = nameDicomFiles(volumeNode, database)
+            checks.append(lambda: _dicom_problems(ofVolume))
         if addToDatabase and database is None and openDatabase() is None:
             words = _(
                 "Slicer's DICOM database is not open, so the file is written to the folder only; "
                 "open the DICOM module once to open the database."
             )
             problems.append(_warn(words))
-    if not any(p.isStop for p in problems):
-        problems += _space_problems(segmentationNode, IDs, volumeNode, choice)
-    return sorted(problems, key=lambda p: not p.isStop)
+    needed = _bytesNeeded(segmentationNode, IDs, volumeNode, choice)
+
+    def checkFiles() -> list[Problem]:
+        found = [problem for check in checks for problem in check()]
+        if not any(p.isStop for p in (*problems, *found)):
+            found += _space_problems(choice.folder, needed)
+        return found
+
+    return problems, checkFiles
 
 
 def _stop(sentence: str) -> Problem:
@@ -121,19 +139,20 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
 
 
-def _space_problems(
-    segmentationNode, IDs: list[str], volumeNode, choice: ExportChoice
-) -> Iterator[Problem]:
-    try:
-        free = shutil.disk_usage(_existing(choice.folder)).free
-    except OSError:
-        return  # unknown for some network folders
-    images = _images(segmentationNode, IDs)
+def _bytesNeeded(segmentationNode, IDs: list[str], volumeNode, choice: ExportChoice) -> int:
+    images = _images(segmentationNode, IDs) if IDs else []
     plain = sum(int(np.prod(Box.ofImage(image).shape)) for image in images)
-    if choice.format.isLabelMap and volumeNode is not None:
+    if choice.format.isLabelMap and volumeNode is not None and volumeNode.GetImageData():
         plain = int(np.prod(volumeNode.GetImageData().GetDimensions()))
     # Slicer's file is written uncompressed first.
-    needed = plain if choice.format is Format.SEG_NRRD else int(plain * _PACKED_PART)
+    return plain if choice.format is Format.SEG_NRRD else int(plain * _PACKED_PART)
+
+
+def _space_problems(folder: Path, needed: int) -> Iterator[Problem]:
+    try:
+        free = shutil.disk_usage(_existing(folder)).free
+    except OSError:
+        return  # unknown for some network folders
     if free < needed:
         yield _stop(
             _(
@@ -340,12 +359,8 @@ def _isInside(box: Box, whole: Box) -> bool:
 # --- DICOM ----------------------------------------------------------------------------------------
 
 
-def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
-    if importlib.util.find_spec("highdicom") is None:
-        yield _stop(_("The DICOM writer is not installed; install it in the section Compute."))
-    if volumeNode is None:
-        return
-    found = findDicomFiles(volumeNode, database)
+def _dicom_problems(named: NamedFiles) -> Iterator[Problem]:
+    found = named.find()
     if not found.isFromDicom:
         yield _stop(
             _(
@@ -379,15 +394,20 @@ def _header_problems(paths: tuple[Path, ...]) -> Iterator[Problem]:
         )
 
 
-def _measure_problems(volumeNode, choice: ExportChoice, database) -> Iterator[Problem]:
-    """Find doubts about what a label map or statistics say of the volume."""
+def _namesOfStack(volumeNode, database) -> NamedFiles:
+    """Return the files of a volume that may be a cine."""
     image = volumeNode.GetImageData() if volumeNode is not None else None
     if image is None:
-        return
+        return NamedFiles()
     instances = (volumeNode.GetAttribute(INSTANCES_ATTRIBUTE) or "").split()
     # A series of many files is not looked up for this, nor one frame.
     isStack = image.GetDimensions()[2] > 1 and len(set(instances)) < 2
-    paths = findDicomFiles(volumeNode, database).paths if isStack else ()
+    return nameDicomFiles(volumeNode, database) if isStack else NamedFiles()
+
+
+def _unplaced_problems(named: NamedFiles) -> Iterator[Problem]:
+    """Find a doubt about the depths in a label map or statistics."""
+    paths = named.find().paths
     with suppress(OSError):
         if paths and _areUnplaced(paths):
             yield _warn(
@@ -396,7 +416,11 @@ def _measure_problems(volumeNode, choice: ExportChoice, database) -> Iterator[Pr
                     "as of a cine, depths and volumes in the file mean nothing."
                 )
             )
-    count = image.GetNumberOfScalarComponents()
+
+
+def _channel_problems(volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+    image = volumeNode.GetImageData() if volumeNode is not None else None
+    count = image.GetNumberOfScalarComponents() if image is not None else 1
     if choice.format.isStatistics and count > 1:
         yield _warn(
             _(

@@ -34,6 +34,41 @@ class DicomFiles:
     isFromDicom: bool = False
 
 
+@dataclass(frozen=True)
+class NamedFiles:
+    """Names of the files that a volume may come from, which need not exist.
+
+    Attributes:
+        instances: UIDs of the instances that the volume names.
+        known: Their files in Slicer's DICOM database.
+        stored: Files of the volume's storage node.
+    """
+
+    instances: tuple[str, ...] = ()
+    known: tuple[Path, ...] = ()
+    stored: tuple[Path, ...] = ()
+
+    def find(self) -> DicomFiles:
+        """Find the DICOM files among them; for a thread, since a share may be slow."""
+        uids = self.instances
+        if uids and len(self.known) == len(uids):
+            return _existing(self.known)
+        stored = _ofDicom(self.stored)
+        if stored and (not uids or len(stored) >= len(set(uids))):
+            return _existing(stored)
+        found = _existing(self.known)
+        return replace(found, missing=len(uids) - len(found.paths), isFromDicom=bool(uids))
+
+
+def nameDicomFiles(volumeNode, database=None) -> NamedFiles:
+    """Return the names of the files of a volume; arguments as of `findDicomFiles`."""
+    if volumeNode is None:
+        return NamedFiles()
+    uids = (volumeNode.GetAttribute(INSTANCES_ATTRIBUTE) or "").split()
+    known = _database_files(uids, database if database is not None else openDatabase())
+    return NamedFiles(tuple(uids), tuple(known), _storedFiles(volumeNode))
+
+
 def findDicomFiles(volumeNode, database=None) -> DicomFiles:
     """Find the DICOM files of a volume; only names are read, no whole file.
 
@@ -43,17 +78,7 @@ def findDicomFiles(volumeNode, database=None) -> DicomFiles:
     Args:
         database: Slicer's DICOM database; None for the application's, if there is one.
     """
-    if volumeNode is None:
-        return DicomFiles()
-    uids = (volumeNode.GetAttribute(INSTANCES_ATTRIBUTE) or "").split()
-    known = _database_files(uids, database if database is not None else openDatabase())
-    if uids and len(known) == len(uids):
-        return _existing(known)
-    stored = _stored_files(volumeNode)
-    if stored and (not uids or len(stored) >= len(set(uids))):
-        return _existing(stored)
-    found = _existing(known)
-    return replace(found, missing=len(uids) - len(found.paths), isFromDicom=bool(uids))
+    return nameDicomFiles(volumeNode, database).find()
 
 
 def openDatabase():
@@ -69,22 +94,28 @@ def _database_files(uids: list[str], database) -> list[Path]:
     return [Path(name) for name in names if name]
 
 
-def _stored_files(volumeNode) -> list[Path]:
-    from pumit.io.dicom.files import is_dicom
-
+def _storedFiles(volumeNode) -> tuple[Path, ...]:
     storage = volumeNode.GetStorageNode()
     if storage is None or not storage.GetFileName():
-        return []
+        return ()
     more = [storage.GetNthFileName(i) for i in range(storage.GetNumberOfFileNames())]
-    paths = [Path(name) for name in dict.fromkeys(more or [storage.GetFileName()]) if name]
+    return tuple(Path(name) for name in dict.fromkeys(more or [storage.GetFileName()]) if name)
+
+
+def _ofDicom(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return files if the first one is DICOM, else none."""
+    from pumit.io.dicom.files import is_dicom
+
+    if not paths:
+        return ()
     try:
         with paths[0].open("rb") as file:
-            return paths if is_dicom(file.read(132)) else []
+            return paths if is_dicom(file.read(132)) else ()
     except OSError:
-        return paths if paths[0].suffix.lower() in (".dcm", ".ima") else []
+        return paths if paths[0].suffix.lower() in (".dcm", ".ima") else ()
 
 
-def _existing(paths: list[Path]) -> DicomFiles:
+def _existing(paths: tuple[Path, ...]) -> DicomFiles:
     # A multi-frame file is one instance, and may be listed once per frame.
     unique = tuple(dict.fromkeys(paths))
     existing = tuple(path for path in unique if path.is_file())

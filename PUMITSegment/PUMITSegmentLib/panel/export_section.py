@@ -14,7 +14,7 @@ from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
-from PUMITSegmentLib.exporting.checks import findProblems
+from PUMITSegmentLib.exporting.checks import Problem, findProblems
 from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
 from PUMITSegmentLib.scene.selection import Selection
@@ -33,6 +33,12 @@ class ExportSection:
         self._status = selection.status
         self._job: Any = None
         self._latestFolder = Path()
+        # The last problems of either kind, and the running check of files, for which choice.
+        self._ofScene: list[Problem] = []
+        self._ofFiles: list[Problem] = []
+        self._check: Any = None
+        self._checked: ExportChoice | None = None
+        self._isOutdated = False
         # The checks take too long to run at each of many changes.
         self._timer = singleShot(self.refresh, _SOON_MS)
         for format_, text in formatTexts().items():
@@ -77,12 +83,33 @@ class ExportSection:
             if isDicom
             else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG or RTSTRUCT")
         )
-        problems = findProblems(
+        problems, checkFiles = findProblems(
             self._selection.segmentationNode,
             self._selection.volumeNode,
             choice,
             addToDatabase=isDicom and ui.exportDatabaseCheckBox.checked,
         )
+        self._show(problems)
+        # The folder or the files may be on a slow share, and one look at it at a time is enough.
+        if self._check is not None and self._checked == choice:
+            self._isOutdated = True
+            return
+        if self._check is not None:
+            self._check.cancel()
+        self._checked, self._isOutdated = choice, False
+        self._check = self._parts.background.submit(checkFiles, self._onChecked)
+
+    def _onChecked(self, found: list[Problem]) -> None:
+        self._check, self._ofFiles = None, found
+        if self._isOutdated:
+            self.refresh()
+        else:
+            self._show(self._ofScene)
+
+    def _show(self, ofScene: list[Problem]) -> None:
+        """Show the problems in the scene, and those of the files when they were last checked."""
+        ui, self._ofScene = self._ui, ofScene
+        problems = sorted([*ofScene, *self._ofFiles], key=lambda p: not p.isStop)
         ui.exportMissingLabel.text = "\n".join(f"• {problem.sentence}" for problem in problems)
         ui.exportMissingLabel.visible = bool(problems)
         stops = [p.sentence for p in problems if p.isStop]
@@ -101,8 +128,9 @@ class ExportSection:
     def close(self) -> None:
         """Cancel a running export."""
         self._timer.stop()
-        if self._job is not None:
-            self._job.cancel()
+        for job in (self._job, self._check):
+            if job is not None:
+                job.cancel()
 
     def _onExport(self) -> None:
         choice = self.choice

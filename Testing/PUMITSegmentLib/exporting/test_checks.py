@@ -55,7 +55,8 @@ def problems(tmp_path, database):
     def find(node, volume_node, format_="DICOM_SEG", folder=tmp_path, **more):
         choice = ExportChoice(Format[format_], Path(folder), **more.pop("choice", {}))
         more.setdefault("database", database)
-        return findProblems(node, volume_node, choice, **more)
+        found, check_files = findProblems(node, volume_node, choice, **more)
+        return sorted([*found, *check_files()], key=lambda p: not p.isStop)
 
     return find
 

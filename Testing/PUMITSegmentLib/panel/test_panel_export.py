@@ -1,5 +1,6 @@
 """What the export section writes, what it leaves out, and that it says so."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 import slicer
 from panel_scene import Panel
+from PUMITSegmentLib.exporting import checks as export_checks
+from PUMITSegmentLib.exporting.checks import Problem
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
 from scripted_worker import box
 
@@ -85,6 +88,26 @@ def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting):
     exporting.check(exporting.ui.exportVisibleCheckBox)
     assert 'Left out, because hidden: "Spleen"' in exporting.said
     assert exporting.written() == ["Liver"]
+
+
+def test_a_slow_share_does_not_hold_slicer_up(exporting, monkeypatch):
+    """Each look at the folder takes as long as it likes, and there is one at a time."""
+    may_end, looks = threading.Event(), []
+
+    def look(folder: Path) -> list[Problem]:
+        looks.append(folder)
+        may_end.wait(30)
+        return [Problem("The share is gone.", isStop=True)]
+
+    monkeypatch.setattr(export_checks, "_folder_problems", look)
+    for _ in range(5):
+        exporting.panel.exportSection.refresh()
+    assert "share" not in exporting.said
+    may_end.set()
+    exporting.logic.background.drain(30)
+    assert "The share is gone." in exporting.said
+    assert not exporting.ui.exportButton.enabled
+    assert len(looks) == 2  # the last one after all changes
 
 
 # --- what a PACS reads ----------------------------------------------------------------------------
