@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pumit.errors import ExportError, PumitError
+from pumit.errors import DiskFullError, ExportError, PumitError
 from pumit.system.files import make_folder, write_text
 from pumit.system.process import is_running, process_mark
 
@@ -186,6 +188,8 @@ def send_command(folder: Path, command: ControlCommand) -> None:
         command: "pause", "resume", "stop" (save and end; the run can be resumed later) or
             "finish" (end with the best model so far).
 
+    On a full disk, "stop" is sent to a run of this computer as a signal.
+
     Raises:
         PumitError: If the command is unknown.
         ExportError: If the folder cannot be written.
@@ -195,7 +199,15 @@ def send_command(folder: Path, command: ControlCommand) -> None:
             f"A command to a run must be one of {', '.join(get_args(ControlCommand))}, got "
             f"{command!r}."
         )
-    write_text(folder / CONTROL, command)
+    try:
+        write_text(folder / CONTROL, command, what="The command")
+    except DiskFullError:
+        status = read_status(folder)
+        if command != "stop" or status is None or sys.platform == "win32":
+            raise
+        if status.host != socket.gethostname() or not status.is_alive:
+            raise
+        os.kill(status.pid, signal.SIGTERM)
 
 
 def read_command(folder: Path) -> ControlCommand | None:

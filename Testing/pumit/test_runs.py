@@ -2,13 +2,15 @@
 
 import json
 import os
+import signal
+import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from pumit import runs as run_files
-from pumit.errors import ExportError, PumitError
+from pumit.errors import DiskFullError, ExportError, PumitError
 from pumit.runs import (
     CONTROL,
     LOG,
@@ -95,6 +97,28 @@ def test_what_is_requested_is_read_until_it_is_removed(tmp_path):
     assert read_command(tmp_path) is None
     with pytest.raises(PumitError, match=r"pause, resume, stop.*'dance'"):
         send_command(tmp_path, "dance")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no such signal")
+def test_a_run_that_waits_for_room_is_stopped_all_the_same(tmp_path, monkeypatch):
+    """A full disk has no room for a command either."""
+
+    def full(path: Path, text: str, **options: object) -> None:
+        raise DiskFullError("The command cannot be written: the disk is full.")
+
+    sent = []
+    monkeypatch.setattr(run_files.os, "kill", lambda *call: sent.append(call))
+    write_status(tmp_path, RunStatus("paused"))
+    monkeypatch.setattr(run_files, "write_text", full)
+    send_command(tmp_path, "stop")
+    assert (os.getpid(), signal.SIGTERM) in sent
+    sent.clear()
+    elsewhere = replace(RunStatus("paused"), host="elsewhere", updated=time.time())
+    (tmp_path / STATUS).write_text(json.dumps(asdict(elsewhere)))
+    for command in ("stop", "finish"):
+        with pytest.raises(DiskFullError, match="The command"):
+            send_command(tmp_path, command)
+    assert not sent
 
 
 def test_log_is_read_on_where_the_last_look_ended(tmp_path):
