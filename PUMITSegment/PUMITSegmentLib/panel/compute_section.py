@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import ctk
 import qt
 from pumit.errors import PumitError
 from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
 from PUMITSlicerLib.computing.availability import Availability
-from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import describe_memory, is_in_the_clear, is_nninteractive
 from PUMITSlicerLib.computing.dependencies import TORCH, known_faults
 from PUMITSlicerLib.computing.settings import ComputeMode
@@ -170,34 +171,43 @@ class InstallSection:
 
 
 class DownloadedData:
-    """Button that removes downloaded files after confirmation.
+    """Button that removes downloaded files after confirmation; they are found on a thread.
 
     Args:
-        compute: Its worker is stopped first.
+        parts: Its worker is stopped first.
     """
 
     def __init__(
         self,
         button,
-        compute: Compute,
+        parts: Collaborators,
         status: StatusBoard,
         find: Callable[[], list[Downloaded]] = findDownloaded,
     ) -> None:
-        self._compute = compute
+        self._parts = parts
         self._status = status
         self.find = find
+        self._job: Any = None
         button.connect("clicked()", self._onRemove)
 
     def _onRemove(self) -> None:
-        with self._status.showingErrors():
-            found = self.find()
-            if not found:
-                self._status.waiting(_("There is no downloaded data on this computer."))
-            elif confirm(questionOf(found)):
-                # The worker may have a model file open.
-                self._compute.stop()
-                size = sizeInWords(removeDownloaded(found))
-                self._status.done(_("Removed {size} of downloaded data.").format(size=size))
+        if self._job is None or not self._job.isActive:
+            self._submit(self.find, self._onFound)
+
+    def _submit(self, work: Callable[[], Any], onDone: Callable[[Any], None]) -> None:
+        self._job = self._parts.background.submit(work, onDone, self._status.showError)
+
+    def _onFound(self, found: list[Downloaded]) -> None:
+        if not found:
+            self._status.waiting(_("There is no downloaded data on this computer."))
+        elif confirm(questionOf(found)):
+            # The worker may have a model file open.
+            self._parts.compute.stop()
+            self._submit(lambda: removeDownloaded(found), self._onRemoved)
+
+    def _onRemoved(self, byteCount: int) -> None:
+        words = _("Removed {size} of downloaded data.")
+        self._status.done(words.format(size=sizeInWords(byteCount)))
 
 
 def questionOf(found: list[Downloaded]) -> str:

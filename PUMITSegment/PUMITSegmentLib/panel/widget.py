@@ -104,9 +104,7 @@ class SegmentWidget:
             FollowUpWork(selection, parts, actions.addFound, confirm),
         )
         self.tokenizerSection = TokenizerSection(self.ui, selection, newWork())
-        self.downloadedData = DownloadedData(
-            self.ui.removeDownloadedButton, parts.compute, logic.status
-        )
+        self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, parts, logic.status)
         self.exportSection = ExportSection(self.ui, selection, parts)
         self.displayRow = DisplayRow(self.ui, selection)
         self.segmentColumns = SegmentColumns(self.ui, selection)

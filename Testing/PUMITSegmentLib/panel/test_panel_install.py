@@ -1,6 +1,7 @@
 """The first run: what is missing is explained, and installed only when the user says so."""
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -238,12 +239,17 @@ def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
         questions.append(question)
         return answer
 
+    def look() -> list:
+        assert threading.current_thread() is not threading.main_thread()  # it may take seconds
+        return find()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compute_section, "confirm", confirm)
-        panel.panel.downloadedData.find = find
+        panel.panel.downloadedData.find = look
         panel.ui.tokenizerSection.collapsed = False
         panel.process()
         panel.press(panel.ui.removeDownloadedButton)
+        assert panel.logic.background.drain(30)
     return questions
 
 
