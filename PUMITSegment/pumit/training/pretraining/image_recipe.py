@@ -78,7 +78,10 @@ def image_source(
     if recipe.real_images != [] and recipe.real_folder is not None:
         folder = Path(recipe.real_folder).expanduser()
         if not folder.is_dir():
-            raise PumitError(f"real_folder {folder.name} is missing; give it with --on FOLDER.")
+            raise PumitError(
+                f"There is no folder {folder.name} of scans to learn from (--on, real_folder or "
+                "unlabelled); check the path, or connect its disk or share."
+            )
         cache = None
         if recipe.cache is not None:
             settings = {**CACHE_SETTINGS, "upright": True} if is_upright else CACHE_SETTINGS

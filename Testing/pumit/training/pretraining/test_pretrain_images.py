@@ -101,7 +101,7 @@ def test_training_goes_on_from_an_earlier_model_of_the_same_kind(tmp_path, token
         ({"loss": {"sharp": -1.0}}, "sharp in loss"),
         ({"perceptual": "vgg"}, "vgg16"),
         ({"real_images": ["*.nii"]}, "no real_folder"),
-        ({"real_images": ["*.nii"], "real_folder": "none"}, "real_folder none is missing"),
+        ({"real_images": ["*.nii"], "real_folder": "none"}, "no folder none of scans .*unlabelled"),
         ({"real_images": [{"patern": "*"}]}, "did you mean 'pattern'"),
         ({"real_images": [{"weight": 2}]}, "is a pattern, or has one"),
         ({"targets_per_field": 2}, "Unknown key 'targets_per_field'"),
