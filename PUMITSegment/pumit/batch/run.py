@@ -161,7 +161,9 @@ def predict_many(
         PumitError: If no further scan can be predicted, such as on a full disk. Finished results
             are kept, and another run continues from there.
     """
-    with file_lock(folder / LOCK, patience_s=0.5):
+    name = folder.absolute().name
+    taken = f"Another prediction is writing into {name}; wait for it, or give another folder."
+    with file_lock(folder / LOCK, patience_s=0.5, taken=taken):
         again = any(task.again for task in tasks)
         report = Report(folder, tasks, again=again)
         there = [task for task in tasks if task.is_done and not again]

@@ -48,11 +48,12 @@ def file_sha256(path: Path) -> str:
 
 
 @contextmanager
-def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def file_lock(path: Path, *, patience_s: float = PATIENCE_S, taken: str = "") -> Iterator[None]:
     """Hold a lock during the block, waiting for another holder.
 
     Args:
         path: Lock file; created if missing, and not deleted.
+        taken: Sentence for the error if another process holds it for longer.
 
     Raises:
         ExportError: If it cannot be created, or another process holds it for longer.
@@ -65,9 +66,8 @@ def file_lock(path: Path, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
     try:
         lock.acquire(timeout=patience_s)
     except Timeout:
-        raise ExportError(
-            f"Another program has locked {path.name} for {patience_s:g} s; close it or wait."
-        ) from None
+        words = f"Another program has locked {path.name} for {patience_s:g} s; close it or wait."
+        raise ExportError(taken or words) from None
     except OSError as error:
         reason = error.strerror or "the system refused"
         raise ExportError(f"{path.name} cannot be written: {reason}.") from None

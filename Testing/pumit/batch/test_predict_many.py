@@ -112,7 +112,7 @@ def test_two_runs_into_one_folder_are_refused(tmp_path):
     tasks = make_tasks(tmp_path, ["a"])
     with (
         file_lock(tmp_path / "results" / LOCK),
-        pytest.raises(ExportError, match="Another program"),
+        pytest.raises(ExportError, match="Another prediction is writing into results"),
     ):
         predict_many(tasks, tmp_path / "results", here)
 
