@@ -181,3 +181,11 @@ def test_the_published_start_has_no_small_steps(official_compat):
 
     assert len(biases) == 2
     assert all(bool((b == 0).all()) is bool(official_compat) for b in biases)
+
+
+def test_an_unstable_order_passes_the_same_cells():
+    network = tiny_mim("mamba_mim", official_compat=["unstable_order"])
+    _, visible = field_and_mask()
+    index = visible.flatten(1).nonzero()[:, 1].view(2, -1)
+    order = network._order(visible, index)
+    assert torch.equal(order.sort(1).values, index)

@@ -134,3 +134,11 @@ def test_sizes_that_do_not_fit_together_are_refused_in_one_line(wrong, words):
     with pytest.raises(PumitError, match=words) as error:
         tiny(**wrong)
     assert "\n" not in str(error.value)
+
+
+def test_half_precision_gives_finite_answers():
+    network = tiny()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(torch.randn(1, 1, 9, 8, 8))
+    assert logits.isfinite().all()
+    logits.float().sum().backward()

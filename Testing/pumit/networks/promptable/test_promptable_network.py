@@ -184,3 +184,14 @@ def test_gradients_of_attention_that_is_sure_survive():
     tokens = torch.randn(2, 6, 48)
     whole, half = (gradient(attention, image, tokens, is_half=h) for h in (False, True))
     assert float((half - whole).norm() / whole.norm()) < 0.5
+
+
+def test_half_precision_autocast_stays_near(tiny_network, field_batch):
+    image, prompts = field_batch(1)
+    with torch.no_grad():
+        exact, _ = tiny_network(image, Anisotropy(1), prompts)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough, iou = tiny_network(image, Anisotropy(1), prompts)
+    assert torch.isfinite(rough).all()
+    assert torch.isfinite(iou).all()
+    assert (rough.float() - exact).abs().mean() < 0.1 * exact.std() + 0.02

@@ -13,6 +13,7 @@ from pumit.training.classification.task import (
     PreparedImages,
     probabilities_of,
 )
+from pumit.training.recipes.schedule import Schedule
 from pumit.volume import Volume
 from torch import Tensor, nn
 
@@ -98,3 +99,12 @@ def test_answers_see_the_images_darkened_as_the_form_says():
     expected = 1 / (1 + np.exp(-3 * 0.5 * np.arange(8) / 10))
     np.testing.assert_allclose(found[:, 1], expected, atol=5e-3)  # bfloat16
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+
+
+def test_vectors_are_spared_from_weight_decay():
+    task = ClassificationTask(Mean(), CaseDraw(images(), 4))
+    decayed, spared = task.parameter_groups(Schedule(weight_decay=0.01))
+    assert [p.ndim for p in decayed["params"]] == [2]
+    assert decayed["weight_decay"] == 0.01
+    assert [p.ndim for p in spared["params"]] == [1]
+    assert spared["weight_decay"] == 0

@@ -13,6 +13,7 @@ from pumit.inference.engine.graph_layers import GraphLayers, Node
 from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.networks.build import build_network
+from pumit.networks.pumit import Anisotropy
 from pumit.training.promptable import validation
 from pumit.training.promptable.validation import measured_ranges
 
@@ -79,3 +80,11 @@ def test_hooks_measure_what_the_graphs_multiply(monkeypatch, rng):
     for name, ends in engine.found.items():
         np.testing.assert_allclose(ranges[name], ends, rtol=0.01, atol=2e-3, err_msg=name)
     assert not any(module._forward_pre_hooks for module in network.modules())
+
+
+def test_ranges_become_wider_only_and_unknown_layers_are_left():
+    network = build_network("promptable", **SIZES)
+    known = {"image_encoder.stem": [-5.0, 0.5], "of.another.network": [0.0, 1.0]}
+    with torch.inference_mode(), measured_ranges(network, known) as ranges:
+        network.image_encoder.stem(torch.ones(1, 3, 8, 8, 8), Anisotropy(0))
+    assert ranges == {"image_encoder.stem": [-5.0, 1.0], "of.another.network": [0.0, 1.0]}

@@ -13,7 +13,7 @@ import torch
 import yaml
 from labelled_scans import write_pairs
 from line_task import LineTask, draw_line
-from pumit.errors import TrainingError, VolumeError
+from pumit.errors import CheckpointError, TrainingError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
@@ -213,3 +213,10 @@ def test_a_run_whose_cases_are_renamed_goes_on_when_they_are_back(folder, tmp_pa
     assert step_saved(tmp_path / "mine" / LAST) == 2  # nothing that was learnt is lost
     (tmp_path / "elsewhere").rename(tmp_path / "set")
     assert_same_weights(folder / "whole" / "made.safetensors", train(tmp_path, "mine"))
+
+
+def test_another_recipe_is_refused_and_nothing_is_lost(folder):
+    before = (folder / "whole" / LAST).read_bytes()
+    with pytest.raises(CheckpointError, match=r"schedule.learning_rate was 0.001, is 0.5"):
+        train(folder, "whole", schedule={**SCHEDULE, "learning_rate": 0.5})
+    assert (folder / "whole" / LAST).read_bytes() == before

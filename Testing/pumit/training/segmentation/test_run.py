@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pumit
 import pytest
 from labelled_scans import SHAPE, SPACING, ball_and_box, write, write_pairs
-from pumit.errors import PumitError
+from pumit.errors import PumitError, TrainingError
 from pumit.export.classes import class_colors
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
@@ -192,3 +192,11 @@ def test_single_pieces_are_chosen_where_they_help_and_harm_no_case():
     assert chosen(far, far, 2) == (0,)  # lies elsewhere, and is larger than the true one
     assert chosen(slice(2, 4), slice(8, 10), 2, truth()) == (2,)  # hangs on another class
     assert chosen(corner, corner, 1, two) == ()  # that case has two pieces
+
+
+def test_loss_that_is_not_finite_names_its_cases(tmp_path):
+    write_pairs(tmp_path / "set", 2)
+    data = {**RECIPE["data"], "validation": ["case_1"]}
+    schedule = {"steps": 20, "learning_rate": 1e30, "warm_up": 0, "clip": 0.0}
+    with pytest.raises(TrainingError, match="the loss of case_0, case_0 "):
+        train(tmp_path, data=data, schedule=schedule)
