@@ -1,5 +1,7 @@
 """Cancellation and progress of long computations."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """A loaded promptable model: metadata, encoding and decoding."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """An interactive session: one volume, several segments, prompts with undo and redo."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
