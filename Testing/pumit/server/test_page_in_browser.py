@@ -97,7 +97,7 @@ class Tab:
         return found.inner_text()
 
     def tool(self, name: str) -> None:
-        self.page.locator("#tools label", has_text=re.compile(rf"^{name} \w$")).click()
+        self.page.locator("#tools label", has_text=re.compile(rf"^{name} \S+( I)?$")).click()
 
     def seen(self) -> np.ndarray:
         """Colours of the screen, (height, width, 3)."""
@@ -379,9 +379,12 @@ def test_all_can_be_done_with_the_keyboard_and_nothing_is_cut(opened):
     tab.says("mL")
     index = nearest(volume, tab.prompts()[-1].point_lps)
     assert np.abs(index[::-1] - [int(n) for n in where]).max() < 0.51
-    tab.page.keyboard.press("o")
-    assert tab.page.get_by_label(re.compile("^Outside")).is_checked()
-    tab.page.keyboard.press("b")
+    for key, label in (
+        *(("i", "Outside"), ("i", "Inside"), ("s", "Scribble S"), ("i", "Scribble out")),
+        *(("i", "Scribble S"), ("Escape", "Look"), ("i", "Outside"), ("p", "Inside"), ("d", "Box")),
+    ):
+        tab.page.keyboard.press(key)
+        assert tab.page.get_by_label(re.compile(f"^{label}")).is_checked(), key
     tab.page.keyboard.press("Enter")
     tab.says("First corner")
     tab.page.keyboard.press("Shift+ArrowUp")
@@ -399,7 +402,7 @@ def test_all_can_be_done_with_the_keyboard_and_nothing_is_cut(opened):
     # A name is typed while an answer is on its way.
     held = tab.hold("/predict")
     tab.page.locator("#stage").focus()
-    tab.page.keyboard.press("i")
+    tab.page.keyboard.press("p")
     tab.page.keyboard.press("Enter")
     tab.wait_for(held)
     name = tab.page.get_by_label("Name of the segment")

@@ -703,7 +703,10 @@ function keyboardPrompt() {
 
 const STEPS = { ArrowLeft: [-1, 0, 0], ArrowRight: [1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
 const ZOOMS = { "+": 1.25, "=": 1.25, "-": 0.8 };
-const TOOL_KEYS = { v: "look", i: "inside", o: "outside", b: "box", s: "scribble", d: "erase" };
+// The keys of PUMIT Segment in Slicer.
+const TOOL_KEYS = { Escape: "look", p: "inside", d: "box", s: "scribble" };
+const OTHER_SIDE = { outside: "inside", scribble: "erase", erase: "scribble" };
+const BUTTON_KEYS = { o: "other", n: "new" };
 
 function stageKey(event) {
   if (event.key === "Tab" || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -717,6 +720,8 @@ function stageKey(event) {
   } else if (event.key === "Enter") keyboardPrompt();
   else if (ZOOMS[event.key]) zoom(ZOOMS[event.key]);
   else if (TOOL_KEYS[event.key]) choose(TOOL_KEYS[event.key]);
+  else if (event.key === "i") choose(OTHER_SIDE[tool()] ?? "outside");
+  else if (BUTTON_KEYS[event.key]) byId(BUTTON_KEYS[event.key]).click();
   else return;
   event.preventDefault();
 }
