@@ -77,6 +77,7 @@ class CampaignSettings:
 
     Attributes:
         train_after: Number of newly accepted scans before the next training.
+        training_seconds: Time of each training, seconds.
         copies_beside: Whether accepted labels are also written beside their scans.
         first_model: Installed automatic model that predicts before the first training; empty for
             none.

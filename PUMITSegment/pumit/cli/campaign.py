@@ -131,6 +131,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--foreground", action="store_true", help="train at normal priority, such as overnight"
     )
+    train.add_argument(
+        "--seconds",
+        type=_seconds,
+        help="training time in seconds, of this and later rounds; default: the campaign's",
+    )
     train.add_argument("--predict", action="store_true", help="then predict the remaining scans")
     train.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     for name, text in (
@@ -323,6 +328,8 @@ def _train(args: argparse.Namespace) -> None:
     from pumit.campaign.training import train_round, work_in_background
 
     campaign = Campaign.open(args.folder)
+    if args.seconds:
+        campaign.change_settings(training_seconds=args.seconds)
     if not args.foreground:
         work_in_background()
     # The training reports progress as JSON lines, like `pumit train`.

@@ -25,7 +25,7 @@ from PUMITTrainLib.panel.widgets import (
 )
 
 _SCAN, _STATE, _ROW_CLICKS, _AGREEMENT = range(4)
-_WIDTHS = {_STATE: 84, _ROW_CLICKS: 42, _AGREEMENT: 38}
+_WIDTHS = {_STATE: 102, _ROW_CLICKS: 42, _AGREEMENT: 38}
 _THUMBNAIL = 32
 _MOST_ROWS = 6
 _GREEN = "#1f8f4e"
@@ -157,7 +157,7 @@ def stateInWords(scan: ScanEntry, isOpenHere: bool = False) -> tuple[str, str, s
     if isOpenHere:
         return _("open here"), _("You are checking it"), ""
     if scan.state == "checking":
-        return _("checked"), _("{who} has it open").format(who=scan.checked_by), AMBER
+        return _("open elsewhere"), _("{who} has it open").format(who=scan.checked_by), AMBER
     validation = _("; for validation") if scan.is_validation else ""
     if scan.state == "accepted":
         who = scan.reviewer or _("a person")
@@ -221,7 +221,7 @@ class CampaignSection:
         ):
             ui.campaignSourceSelector.addItem(text, key)
         for key, text in zip(
-            _ORDERS, (_("Least certain first"), _("Random order"), _("As listed")), strict=True
+            _ORDERS, (_("Uncertain first"), _("Random order"), _("As listed")), strict=True
         ):
             ui.campaignOrderSelector.addItem(text, key)
         for path in (ui.campaignFolderEdit, ui.campaignScansEdit):
@@ -259,6 +259,7 @@ class CampaignSection:
         ui.campaignOrderSelector.connect("currentIndexChanged(int)", self._onOrder)
         ui.campaignTrainsCheckBox.connect("toggled(bool)", self._onTrains)
         ui.campaignTrainAfterSpin.connect("valueChanged(int)", self._onTrainAfter)
+        ui.campaignMinutesSpin.connect("valueChanged(double)", self._onMinutes)
         ui.campaignCopiesCheckBox.connect("toggled(bool)", self._onCopies)
         ui.campaignReviewerEdit.connect("editingFinished()", self._onReviewer)
 
@@ -377,6 +378,8 @@ class CampaignSection:
             if not ui.campaignTrainAfterSpin.hasFocus():
                 ui.campaignTrainAfterSpin.value = view.settings.train_after
             ui.campaignTrainAfterSpin.enabled = work.trainsByItself
+            if not ui.campaignMinutesSpin.hasFocus():
+                ui.campaignMinutesSpin.value = view.settings.training_seconds / 60
             ui.campaignCopiesCheckBox.checked = view.settings.copies_beside
             if not ui.campaignReviewerEdit.hasFocus():
                 ui.campaignReviewerEdit.text = work.reviewer
@@ -505,6 +508,10 @@ class CampaignSection:
         if not self._isShowing:
             self._campaign.change(train_after=count)
 
+    def _onMinutes(self, minutes: float) -> None:
+        if not self._isShowing:
+            self._campaign.change(training_seconds=60 * minutes)
+
     def _onCopies(self, isOn: bool) -> None:
         if not self._isShowing:
             self._campaign.change(copies_beside=isOn)
@@ -531,14 +538,18 @@ def titleOf(view: CampaignView) -> str:
 
 
 def chartCurves(chart: CampaignChart) -> list[Curve]:
-    """Return the Dice of the validation patients, and clicks per scan relative to the maximum."""
+    """Return the Dice of the validation patients, and the labelled clicks per scan.
+
+    Clicks are drawn relative to their maximum.
+    """
     dice = [(n, d) for n, d in zip(chart.rounds, chart.dice, strict=True) if d is not None]
     clicks = [(n, c) for n, c in zip(chart.rounds, chart.clicks, strict=True) if c is not None]
     curves = []
     if clicks:
         most = max(max(c for _n, c in clicks), 1.0)
-        name = _("clicks per scan {count:.1f}").format(count=clicks[-1][1])
-        curves.append(Curve(name, [(n, c / most) for n, c in clicks], _CLICKS))
+        labels = tuple(f"{c:.1f}" for _n, c in clicks)
+        points = [(n, c / most) for n, c in clicks]
+        curves.append(Curve(_("clicks per scan"), points, _CLICKS, labels=labels))
     if dice:
         name = _("Dice {dice:.2f}").format(dice=dice[-1][1])
         curves.append(Curve(name, dice, _DICE, isStrong=True))

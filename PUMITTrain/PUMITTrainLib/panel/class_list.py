@@ -16,7 +16,7 @@ from PUMITTrainLib.cases.case_row import CaseRow, ClassRow, Color, classColors
 from PUMITTrainLib.panel.widgets import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
-_WIDTHS = {_COLOR: 28, _VALUES: 50, _SEGMENTS: 74, _CODE: 44, _CASES: 60}
+_WIDTHS = {_COLOR: 28, _VALUES: 48, _SEGMENTS: 74, _CASES: 56}
 _MOST_ROWS = 6
 # Slicer's colour of terms without a recommended one.
 _NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
@@ -40,7 +40,7 @@ class ClassList:
         table = ui.classTable
         headers = ["", _("Class"), _("Labels"), _("Also called"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
-        self._cells.setWidths(_WIDTHS, (_NAME,))
+        self._cells.setWidths(_WIDTHS, (_NAME, _CODE))
         table.setWordWrap(False)  # a name is elided in its middle instead
         table.verticalHeader().setDefaultSectionSize(24)
         table.connect("cellChanged(int,int)", self._onChanged)

@@ -36,12 +36,14 @@ class Curve:
         points: (step, value), by increasing step; non-finite values are skipped.
         color: Colour, components 0..1.
         isStrong: Whether it is drawn wider than the others.
+        labels: Text beside each point; empty for none.
     """
 
     name: str
     points: Points
     color: Color
     isStrong: bool = False
+    labels: Sequence[str] = ()
 
 
 def smoothed(points: Points) -> list[tuple[float, float]]:
@@ -77,6 +79,7 @@ def drawCurves(
     _drawAxes(painter, area, ink)
     for curve in curves:
         _drawCurve(painter, area, curve)
+        _drawLabels(painter, area, curve)
     _drawLegend(painter, title, curves, width, ink)
     painter.end()
     return pixmap
@@ -146,6 +149,20 @@ def _drawCurve(painter: qt.QPainter, area: _Area, curve: Curve) -> None:
     # A single validation would be invisible as a line.
     x, y = round(area.x(points[-1][0])), round(area.y(points[-1][1]))
     painter.fillRect(x - _DOT, y - _DOT, 2 * _DOT + 1, 2 * _DOT + 1, _toQt(curve.color))
+
+
+def _drawLabels(painter: qt.QPainter, area: _Area, curve: Curve) -> None:
+    painter.setPen(qt.QPen(_toQt(curve.color)))
+    free = 0.0  # right end of the label before
+    for (step, value), text in zip(curve.points, curve.labels, strict=bool(curve.labels)):
+        width = 6 * len(text)
+        x = min(area.x(step) - width / 2, area.right - width)
+        if x < free:
+            continue
+        y = area.y(value)
+        isHigh = y < (area.top + area.bottom) / 2
+        painter.drawText(round(x), round(y + 12 if isHigh else y - 4), text)
+        free = x + width + 4
 
 
 def _drawLegend(

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_a_scan_that_somebody_else_has_is_passed_over(opened):
     assert opened.checked.given.name == "scan02"
     opened.logic.checking.goBack()
     opened.look()
-    assert opened.row("scan01")[1] == "checked"
+    assert opened.row("scan01")[1] == "open elsewhere"
     opened.logic.checking.open(opened.campaign.scan("scan01").id)
     opened.look()
     assert opened.status == "Ada has scan01 open; take another."
@@ -630,11 +631,14 @@ def test_it_does_not_train_by_itself_where_that_is_off(modules, tmp_path):
     modules.ui.campaignOptionsBox.collapsed = False
     modules.process()
     modules.press(modules.ui.campaignTrainsCheckBox)
+    assert modules.ui.campaignMinutesSpin.value == 3
+    modules.ui.campaignMinutesSpin.value = 10
     modules.logic.checking.openNext()
     modules.look()
     modules.draw()
     modules.key("A")
     assert modules.campaign.is_training_due
+    assert modules.campaign.settings.training_seconds == 600
     assert modules.training.launched == []
     modules.logic.checking.goBack()
     modules.look()
@@ -650,6 +654,23 @@ def test_a_round_is_compared_in_the_chart(modules, tmp_path):
     modules.look()
     assert modules.ui.campaignChartLabel.visible
     assert modules.ui.campaignChartSentence.text.startswith("The last round brought")
+
+
+def test_clicks_in_the_chart_are_numbered(modules: CampaignModules) -> None:
+    from pumit.campaign import CampaignChart
+    from PUMITTrainLib.panel.campaign_section import chartCurves
+    from PUMITTrainLib.panel.curves import drawCurves
+
+    chart = CampaignChart(rounds=(0, 1, 2), dice=(None, 0.8, 0.9), clicks=(8.0, 4.0, None))
+    curves = chartCurves(chart)
+    assert [curve.labels for curve in curves] == [("8.0", "4.0"), ()]
+    plain = [replace(curve, labels=()) for curve in curves]
+    label = modules.ui.campaignChartLabel
+    drawn = [
+        drawCurves("Round", each, (300, 84), isShare=True, widget=label).toImage()
+        for each in (curves, plain)
+    ]
+    assert drawn[0] != drawn[1]
 
 
 # --- where scans come from ------------------------------------------------------------------------

@@ -49,6 +49,8 @@ def test_a_campaign_from_the_command_line(run, make_folder, truth_of, tmp_path):
     run("take-in", place, "scan03")
     _, out, _ = run("status", place)
     assert "1 labelled, 2 open, 1 later" in out
+    run("train", place, "--seconds", 60, "--foreground", "--device", "none")
+    assert Campaign.open(place).settings.training_seconds == 60
 
 
 @pytest.mark.parametrize(
