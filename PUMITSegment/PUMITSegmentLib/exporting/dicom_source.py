@@ -48,6 +48,12 @@ class NamedFiles:
     known: tuple[Path, ...] = ()
     stored: tuple[Path, ...] = ()
 
+    @property
+    def areNamedLikeDicom(self) -> bool:
+        """Whether they are DICOM by their names, without a look at the files."""
+        suffix = self.stored[0].suffix.lower()[1:] if self.stored else None
+        return bool(self.instances) or suffix in ("", "dcm", "ima") or (suffix or "").isdigit()
+
     def find(self) -> DicomFiles:
         """Find the DICOM files among them; for a thread, since a share may be slow."""
         uids = self.instances

@@ -15,7 +15,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.checks import Problem, findProblems
-from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName
+from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName, nameDicomFiles
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
 from PUMITSegmentLib.scene.selection import Selection
 
@@ -43,6 +43,7 @@ class ExportSection:
         self._timer = singleShot(self.refresh, _SOON_MS)
         for format_, text in formatTexts().items():
             ui.exportFormatSelector.addItem(text, format_.name)
+        self._preselected = ui.exportFormatSelector.currentIndex
         ui.exportFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.exportFolderEdit.currentPath = str(
             slicer.app.userSettings().value(_FOLDER_KEY, "") or Path.home()
@@ -73,6 +74,7 @@ class ExportSection:
         ui = self._ui
         if ui.exportSection.collapsed:
             return
+        self._preselect()
         choice = self.choice
         isDicom = choice.format.isDicom
         node = self._selection.segmentationNode
@@ -124,6 +126,15 @@ class ExportSection:
         """Refresh once the scene has settled."""
         if not self._ui.exportSection.collapsed:
             self._timer.start()
+
+    def _preselect(self) -> None:
+        """Select the format that fits the scan, unless the user selected another one."""
+        selector = self._ui.exportFormatSelector
+        if selector.currentIndex == self._preselected:
+            isDicom = nameDicomFiles(self._selection.volumeNode).areNamedLikeDicom
+            fitting = Format.DICOM_SEG if isDicom else Format.SEG_NRRD
+            self._preselected = list(formatTexts()).index(fitting)
+            selector.currentIndex = self._preselected
 
     def close(self) -> None:
         """Cancel a running export."""

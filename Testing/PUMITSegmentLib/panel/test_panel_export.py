@@ -110,6 +110,19 @@ def test_a_slow_share_does_not_hold_slicer_up(exporting, monkeypatch):
     assert len(looks) == 2  # the last one after all changes
 
 
+def test_the_format_fits_the_scan_unless_the_user_chose_one(exporting):
+    selector = exporting.ui.exportFormatSelector
+    for uids, chosen, format_ in (
+        *(("", None, "Slicer"), ("1.2 1.3", None, "DICOM-SEG"), ("", None, "Slicer")),
+        *(("1.2 1.3", 2, "Label map"), ("", None, "Label map")),
+    ):
+        exporting.volumeNode.SetAttribute("DICOM.instanceUIDs", uids)
+        if chosen is not None:
+            selector.currentIndex = chosen
+        exporting.panel.exportSection.refresh()
+        assert selector.currentText.startswith(format_)
+
+
 # --- what a PACS reads ----------------------------------------------------------------------------
 
 

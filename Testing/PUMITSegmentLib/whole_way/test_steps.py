@@ -78,9 +78,10 @@ def test_five_jobs_take_few_steps(counted, tmp_path):
     counted.presses += 1  # the heading of section 7
     ui.exportSection.collapsed = False
     counted.process()
-    assert ui.exportFormatSelector.currentText.startswith("DICOM-SEG")
+    assert ui.exportFormatSelector.currentText.startswith("Slicer segmentation")
     counted.presses += 1
     assert ui.exportButton.isVisible()
+    assert ui.exportButton.enabled
     took.append(counted.taken())
 
     assert took == PRESSES

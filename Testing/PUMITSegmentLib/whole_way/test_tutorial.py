@@ -34,7 +34,9 @@ def hasSurface(segment: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_tutorial_on_a_real_scan(loadModule, sliceView, threeDView, shared_data, screenshots):
+def test_tutorial_on_a_real_scan(
+    loadModule, sliceView, threeDView, shared_data, screenshots, tmp_path
+):
     pytest.importorskip("torch")
     from harness.views.picture import compose
     from Qt import QtCore, QtTest
@@ -124,4 +126,9 @@ def test_tutorial_on_a_real_scan(loadModule, sliceView, threeDView, shared_data,
     ui.exportSection.collapsed = False
     ui.exportFolderEdit.currentPath = "~"  # of the picture's maker, and not shown
     picture("6_export")
+    ui.exportFolderEdit.currentPath = str(tmp_path / "exported")
+    click(ui.exportButton)
+    assert logic.background.drain(120)
+    (written,) = (tmp_path / "exported").iterdir()
+    assert written.name == "Thigh CT segmentation.seg.nrrd"
     gui.exit()
