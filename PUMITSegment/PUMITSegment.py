@@ -35,7 +35,9 @@ class PUMITSegment(ScriptedLoadableModule):
             "Click inside a structure in any scan and see its segment; correct it with more "
             "clicks, boxes, scribbles or by hand; export it as DICOM-SEG. "
             'See the <a href="{url}">tutorial</a>.'
-        ).format(url="https://github.com/pumit/SlicerPUMIT#readme")
+        ).format(
+            url="https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
+        )
         parent.acknowledgementText = _(
             "The methods are those of PUMIT, BA-SAM, nnFormer, Swin UNETR and MambaMIM."
         )

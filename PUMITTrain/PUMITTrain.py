@@ -46,7 +46,9 @@ class PUMITTrain(ScriptedLoadableModule):
             "Fine-tune on your own annotated scans, on this computer: better clicks for your "
             "anatomy, or a model that segments automatically. Training continues when Slicer is "
             'closed. See the <a href="{url}">tutorial</a>.'
-        ).format(url="https://github.com/pumit/SlicerPUMIT#readme")
+        ).format(
+            url="https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_training.md"
+        )
         parent.acknowledgementText = _(
             "The methods are those of PUMIT, BA-SAM, nnFormer, Swin UNETR and MambaMIM."
         )

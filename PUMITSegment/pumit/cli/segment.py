@@ -332,6 +332,7 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
         "voxels": int(mask.sum()),
         "volume_ml": _volume_ml(int(mask.sum()), volume),
         "estimated_iou": None if answer.estimated_iou is None else round(answer.estimated_iou, 3),
+        "expected_dice": None if answer.expected_dice is None else round(answer.expected_dice, 3),
         "quality": answer.quality,
         "remarks": remarks,
         "answer": answer.choice.number,
@@ -536,11 +537,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         ml = facts["volume_ml"]
         size = f"{facts['voxels']} pixels" if ml is None else volume_text(ml)
-        trust = f"estimated IoU {facts['estimated_iou']}"
-        if facts["estimated_iou"] is None:
-            trust = f"found by {facts['model']}"
+        trust = "not rated" if "quality" in facts else f"found by {facts['model']}"
         if facts.get("quality"):
-            trust = f"{facts['quality']}, {trust}"
+            trust = f"{facts['quality']}, expected Dice {facts['expected_dice']:.2f}"
         if facts.get("answers", 1) > 1:
             trust += f", answer {facts['answer']} of {facts['answers']}"
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
