@@ -113,7 +113,7 @@ class SegmentWidget:
         self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
         addCleanUpMenu(self.ui.cleanUpButton, selection)
         self.picking = SegmentPicking(selection)
-        self.viewStatus = ViewStatus(logic.status, selection.guard.nameIn)
+        self.viewStatus = ViewStatus(logic.status, selection.guard)
         self.viewCursor = ViewCursor(selection)
         self.boxEdges = BoxEdges()
         self.offered = OfferedSegmentation(selection)

@@ -199,6 +199,7 @@ class ViewGate(VTKObservationMixin):
         self._done.start()
         isLeft = event.startswith("LeftButton")
         if event == "LeftButtonPressEvent":
+            self._selection.guard.clickedView = view.sliceNode
             isMoved = bool(view.interactor.GetShiftKey())  # moves the crosshair or the slice
             isTaken = isMoved or not self._selection.isPlacing or self._selection.guard.allows()
             self._refused = None if isTaken else view.interactor

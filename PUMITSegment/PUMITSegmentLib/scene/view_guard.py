@@ -33,6 +33,7 @@ class ViewGuard:
 
     Attributes:
         eventView: View of the layout whose event is being handled, or None.
+        clickedView: View that was clicked last, or None.
         permission: Question before the segmentation of another scan is changed.
     """
 
@@ -40,6 +41,7 @@ class ViewGuard:
         self._selection = selection
         self._status = selection.status
         self.eventView: Any = None
+        self.clickedView: Any = None
         self.permission = WritePermission()
 
     def mayWrite(self, goOn: Callable[[], object] = lambda: None) -> bool:

@@ -17,14 +17,16 @@ from slicer.util import VTKObservationMixin
 from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf, fitHandles
 from PUMITSegmentLib.prompts.drawing.freehand import openSliceWidgets
 from PUMITSegmentLib.prompts.tag import isPrompt
+from PUMITSegmentLib.scene.view_guard import ViewGuard
 
 # Distinguishes our actors from Slicer's in layer 0; VTK draws in the order of adding.
 _LAYER = 1
 _RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
 _WHITE = (1.0, 1.0, 1.0)
 _SIZE, _LONGEST = 13, 160
-# Mean letter width relative to its height, and letters per line in the narrowest view.
-_WIDTH, _FEWEST = 0.55, 24
+# Mean letter width relative to its height, letters per line in the narrowest view, and letters
+# between the scan's name and the middle.
+_WIDTH, _FEWEST, _LETTER = 0.55, 24, 2
 
 
 @dataclass(frozen=True)
@@ -90,16 +92,14 @@ def _isOurs(prop) -> bool:
 
 
 class ViewStatus:
-    """Scan name and status at the top of slice views, while the module is open.
+    """Scan names at the top left of slice views, while the module is open.
 
-    Args:
-        nameIn: Function that returns the name of the scan for clicks in a slice view; "" for
-            none.
+    The status is below that of the view that was clicked last, or else of the first.
     """
 
-    def __init__(self, board: StatusBoard, nameIn: Callable[[Any], str]) -> None:
+    def __init__(self, board: StatusBoard, guard: ViewGuard) -> None:
         self._board = board
-        self._nameIn = nameIn
+        self._guard = guard
         self._overlay = ViewOverlay(_line)
 
     @property
@@ -118,11 +118,16 @@ class ViewStatus:
     def show(self, status: Status) -> None:
         """Show a status."""
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
-        for each in self._overlay.views:
+        views = self._overlay.views
+        clicked = [each for each in views if each.sliceNode is self._guard.clickedView]
+        for each in views:
             perLine = max(_FEWEST, int(each.renderer.GetSize()[0] / (_WIDTH * _SIZE)))
-            name = self._nameIn(each.sliceNode)
-            lines = [textwrap.shorten(name, perLine, placeholder="...")] if name else []
-            each.actor.SetInput("\n".join([*lines, textwrap.fill(text, perLine)]))
+            # The middle of the first line is Slicer's letter of the direction.
+            name = self._guard.nameIn(each.sliceNode)
+            lines = [textwrap.shorten(name, perLine // 2 - _LETTER, placeholder="...")]
+            if each is (clicked or views)[0]:
+                lines.append(textwrap.fill(text, perLine))
+            each.actor.SetInput("\n".join(lines))
             each.actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
             each.view.scheduleRender()
 
@@ -141,12 +146,11 @@ class ViewStatus:
 def _line():
     actor = vtk.vtkTextActor()
     actor.GetPositionCoordinate().SetCoordinateSystemToNormalizedViewport()
-    actor.SetPosition(0.5, 0.97)
+    actor.SetPosition(0.02, 0.97)
     textProperty = actor.GetTextProperty()
     textProperty.SetFontSize(_SIZE)
-    textProperty.SetJustificationToCentered()
+    textProperty.SetJustificationToLeft()
     textProperty.SetVerticalJustificationToTop()
-    textProperty.SetLineOffset(_SIZE)  # below Slicer's letter of the direction
     textProperty.ShadowOn()  # visible on any image
     return actor
 

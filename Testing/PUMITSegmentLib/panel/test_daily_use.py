@@ -310,10 +310,11 @@ def test_the_status_stands_in_the_views_while_the_module_is_open(daily):
     status = daily.panel.viewStatus
     assert status.actors
     daily.logic.status.problem("The point lies outside the image.")
-    texts = {actor.GetInput().removeprefix("CT abdomen\n") for actor in status.actors}
-    assert texts == {"The point lies outside the image."}
+    first, *others = (actor.GetInput() for actor in status.actors)
+    assert first == "CT abdomen\nThe point lies outside the image."
+    assert set(others) <= {"CT abdomen"}
     daily.logic.status.problem("A longer sentence " * 5)  # is broken, not cut at the sides
-    assert {actor.GetInput().count("\n") for actor in status.actors} == {2}
+    assert status.actors[0].GetInput().count("\n") == 2
     daily.gui.exit()
     assert status.actors == []
     daily.gui.enter()

@@ -81,6 +81,21 @@ def test_a_scan_under_an_opaque_one_and_an_empty_view_get_no_click(patients):
     assert patients.choices() == ["Show CT abdomen"]
 
 
+def test_the_status_is_in_the_view_that_was_clicked(patients):
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
+    other, third = (open_views.sliceView(name) for name in ("Green", "Yellow"))
+    for view in (other, third):
+        view.show(patients.volumeNode)
+    for view in (patients.view, other, patients.view):
+        view.clickAt(PLACE)
+        patients.logic.status.note("Liver: good.")
+        overlaid = patients.panel.viewStatus._overlay.views
+        texts = {each.sliceNode: each.actor.GetInput() for each in overlaid}
+        assert texts.pop(view.sliceNode) == "CT abdomen\nLiver: good."
+        assert set(texts.values()) == {"CT abdomen"}
+        patients.logic.status.waiting("")
+
+
 # --- several scans in one view --------------------------------------------------------------------
 
 
