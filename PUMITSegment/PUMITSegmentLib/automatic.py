@@ -23,7 +23,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
 from PUMITSegmentLib.segments.packed_mask import PreparedMask
 from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
-from PUMITSegmentLib.segments.rating import NOT_CHECKED, NOT_RATED, Rating, rate
+from PUMITSegmentLib.segments.rating import NOT_RATED, Rating, rate
 from PUMITSegmentLib.segments.writer import OverwriteMode, SegmentWriter
 
 
@@ -71,9 +71,9 @@ class FoundStructures:
             names += ", ..."
         count = len(self.structures)
         words = (
-            _("1 structure found by {model}, not checked: {names}")
+            _("1 structure found by {model}, not rated: {names}")
             if count == 1
-            else _("{count} structures found by {model}, not checked: {names}")
+            else _("{count} structures found by {model}, not rated: {names}")
         )
         text = words.format(count=count, model=self.model, names=names)
         return " ".join([text + ".", self.remark]) if self.remark else text
@@ -146,7 +146,6 @@ def addStructures(
     """
     segmentation = segmentationNode.GetSegmentation()
     made: AlgorithmType = "SEMIAUTOMATIC" if isPrompted else "AUTOMATIC"
-    word = NOT_RATED if isPrompted else NOT_CHECKED
     provenance = byModel(made, f"PUMIT {found.model}", found.version)
     added: list[str] = []
     try:
@@ -160,12 +159,12 @@ def addStructures(
                 segment.SetTerminology(structure.terminology)
             setProvenance(segment, provenance)
             writer.write(segmentationNode, added[-1], structure.mask, volumeNode, overwrite)
-            rate(segment, Rating(word))
+            rate(segment, Rating(NOT_RATED))
         if found.overlap and overwrite is not OverwriteMode.NONE:
             # Only earlier segments may lose voxels: each region regains what a later one took.
             for segmentID, structure in zip(added, found.structures, strict=True):
                 writer.write(segmentationNode, segmentID, structure.mask, volumeNode)
-                rate(segmentation.GetSegment(segmentID), Rating(word))
+                rate(segmentation.GetSegment(segmentID), Rating(NOT_RATED))
     except PumitError:
         for segmentID in added:
             segmentation.RemoveSegment(segmentID)

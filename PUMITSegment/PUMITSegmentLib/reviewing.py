@@ -29,7 +29,7 @@ from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.at_place import showSegment
 from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
-from PUMITSegmentLib.segments.rating import NOT_CHECKED, Rating, rate
+from PUMITSegmentLib.segments.rating import NOT_RATED, Rating, rate
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs, segmentName
 
 logger = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ class Reviewing:
         self._writer.write(segmentationNode, segmentID, masks[segment.name], volumeNode)
         if segment.isByModel:
             setProvenance(made, _PREDICTED)
-            rate(made, Rating(NOT_CHECKED))
+            rate(made, Rating(segment.quality or NOT_RATED))
 
     def _follow(self) -> None:
         scan, reviewer = self.scan, self.reviewer

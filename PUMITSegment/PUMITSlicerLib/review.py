@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import qt
 from pumit.geometry import Triple
-from pumit.segmentation import Mask
+from pumit.segmentation import Mask, Quality
 from pumit.volume import Volume
 from slicer.i18n import tr as _
 
@@ -24,6 +24,7 @@ class ReviewSegment:
         terminology: Concept of a terminology, by name or code; empty if unknown.
         color_rgb: Colour, components 0 to 1; None for that of the terminology.
         isByModel: Whether a model produced it and no person has reviewed it yet.
+        quality: Expected quality of that model's mask; empty if unknown.
         places: Places where that model may be wrong, LPS mm, the worst first.
     """
 
@@ -32,6 +33,7 @@ class ReviewSegment:
     terminology: str = ""
     color_rgb: Triple | None = None
     isByModel: bool = False
+    quality: Quality | Literal[""] = ""
     places: tuple[Triple, ...] = ()
 
 

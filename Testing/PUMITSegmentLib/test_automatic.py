@@ -39,7 +39,7 @@ def test_an_answer_is_divided_into_the_classes_that_occur(w):
         mask[structure.mask.box.slices] = structure.mask.voxels
         np.testing.assert_array_equal(mask, answer.found.labels == value)
         assert structure.voxels == mask.sum()
-    assert found.sentence() == "2 structures found by organs, not checked: Liver, A"
+    assert found.sentence() == "2 structures found by organs, not rated: Liver, A"
     doubted = replace(answer, found=replace(answer.found, remark="Check it."))
     assert prepareStructures(doubted).sentence() == f"{found.sentence()}. Check it."
 

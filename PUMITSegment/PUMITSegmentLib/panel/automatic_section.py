@@ -180,7 +180,9 @@ class AutomaticSection(ModelSection):
             text = model.get("description", "")
             if names:
                 found = ", ".join(names[:_MOST_CLASSES]) + more
-                text = _("{description} Finds: {names}").format(description=text, names=found)
+                isList = text.startswith(f"Segments {names[0]}")  # a model without a description
+                words = _("Finds: {names}") if isList else _("{description} Finds: {names}")
+                text = words.format(description=text, names=found)
         self._ui.automaticLabel.text = text
 
     def _model(self) -> dict[str, Any] | None:
@@ -375,7 +377,7 @@ class FindSection(ModelSection):
         status, sentences = self._status, []
         if self._found:
             names = ", ".join(each.name for each in self._found)
-            sentences.append(_("{names}: found, not checked.").format(names=names))
+            sentences.append(_("{names}: found, not rated.").format(names=names))
         if self._missing:
             names = ", ".join(self._missing)
             sentences.append(_("Not found: {names}. Use clicks instead.").format(names=names))

@@ -17,13 +17,11 @@ from PUMITSegmentLib.segments.provenance import tagOf
 from PUMITSegmentLib.segments.volumes import digestOf
 
 RATING_TAG = "PUMIT.Rating"
-# Unknown quality: a box, a 2D image, other weights.
+# Unknown quality: a box, a 2D image, other weights, an automatic model.
 NOT_RATED = "not rated"
-# Result of an automatic model.
-NOT_CHECKED = "not checked"
 # Most of the answer was kept out by other segments or the editable area.
 PARTLY = "partly"
-_WORDS = (*QUALITIES, NOT_RATED, NOT_CHECKED, PARTLY)
+_WORDS = (*QUALITIES, NOT_RATED, PARTLY)
 # Minimum written fractions for the rating "good", and for any rating but PARTLY.
 AS_ANSWERED, HALF = 0.9, 0.5
 
@@ -33,7 +31,7 @@ class Rating:
     """Rating of a segment.
 
     Attributes:
-        word: One of the core's qualities, `NOT_RATED`, `NOT_CHECKED` or `PARTLY`.
+        word: One of the core's qualities, `NOT_RATED` or `PARTLY`.
         kept: Fraction of the answer that was written, 0 to 1.
     """
 
@@ -65,11 +63,10 @@ class Rating:
         """Return the display text."""
         words = {
             "good": _("good"),
-            "check": _("please check"),
+            "check": _("check"),
             "check carefully": _("check carefully"),
             "unreliable": _("unreliable"),
             NOT_RATED: _("not rated"),
-            NOT_CHECKED: _("not checked"),
             PARTLY: _("{kept} % kept"),
         }
         return words[self.word].format(kept=percent(self.kept))

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pumit.campaign.labels import CampaignClass, class_named, is_passed
 from pumit.geometry import Triple
+from pumit.segmentation import Quality
 
 ScanState = Literal["open", "labelled", "predicted", "checking", "accepted", "later", "left_out"]
 KnownPart = Literal["all", "slices", "strokes"]
@@ -16,6 +17,15 @@ ALL_DRAWN = ("all",)
 # Computed on reading, not stored in the file.
 _COMPUTED = ("path", "checked_by", "is_validation", "stored_state")
 Row = TypeVar("Row")
+# Lowest expected Dice of each quality, best first.
+_LOWEST: tuple[tuple[float, Quality], ...] = (
+    *((0.9, "good"), (0.75, "check"), (0.5, "check carefully"), (0.0, "unreliable")),
+)
+
+
+def quality_of(expected_dice: float) -> Quality:
+    """Return the quality of a prediction by its expected Dice, 0 to 1."""
+    return next(quality for least, quality in _LOWEST if expected_dice >= least)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,10 @@ class ScanEntry:
     def certainty(self) -> float | None:
         """Lowest expected Dice of any class; None without a prediction."""
         return min(self.expected.values()) if self.expected else None
+
+    def quality(self, name: str) -> Quality | Literal[""]:
+        """Return the expected quality of a class in the prediction; "" if unknown."""
+        return quality_of(self.expected[name]) if name in self.expected else ""
 
     def as_row(self) -> dict[str, Any]:
         """Return a JSON-compatible row with all fields."""

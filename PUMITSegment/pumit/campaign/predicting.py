@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pumit.batch.task import Answerer, BatchSettings, predictor_for
 from pumit.campaign.campaign import Campaign
-from pumit.campaign.entry import ScanEntry
+from pumit.campaign.entry import ScanEntry, quality_of
 from pumit.campaign.folder import PREDICTION, CampaignConflict
 from pumit.campaign.labels import (
     CampaignClass,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pumit.volume import Volume
 
 Progress = Callable[[str, float], None]
-# Lowest expected Dice of each quality word, best first.
-WORDS = ((0.9, "good"), (0.75, "check"), (0.5, "check carefully"), (0.0, "unreliable"))
 _OVERLAP = 0.5  # of sliding windows: a person corrects the result anyway
 
 
@@ -196,7 +194,7 @@ def _predict(campaign: Campaign, scan: ScanEntry, model: CampaignModel, answers:
     if found is not None:
         write_seg_nrrd(found, written)
         lowest = min(expected.values(), default=0.0)
-        word = next(text for least, text in WORDS if lowest >= least)
+        word = quality_of(lowest)
     places = {}
     if label_map.doubt is not None:
         for name, mask in masks.items():

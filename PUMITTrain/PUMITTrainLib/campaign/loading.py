@@ -65,6 +65,7 @@ def readScan(campaign: Campaign, entry: ScanEntry, volume: Volume | None = None)
     segments = [
         ReviewSegment(
             *(c.name, masks.pop(c.name, None), c.terminology, c.color_rgb, isPredicted),
+            entry.quality(c.name) if isPredicted else "",
             tuple((x, y, z) for x, y, z in entry.places.get(c.name, ())) if isPredicted else (),
         )
         for c in campaign.classes

@@ -73,7 +73,7 @@ def test_each_word_is_said_and_stands_in_the_table(daily):
     for number, (quality, word, colourOfWord) in enumerate(
         (
             ("good", "good", "#1f8f4e"),
-            ("check", "please check", ""),
+            ("check", "check", ""),
             ("check carefully", "check carefully", "#c75000"),
             ("unreliable", "unreliable", "#c75000"),
             (None, "not rated", ""),

@@ -9,6 +9,7 @@ import pytest
 from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train
 from pumit.io.labels.label_file import read_label_file
 from pumit.runs import RunStatus, write_status
+from PUMITSegmentLib.segments.rating import ratingOf
 
 
 def test_the_whole_loop_on_eight_of_sixteen_scans(modules, tmp_path):
@@ -158,6 +159,11 @@ def test_the_row_in_segment_fits(modules, tmp_path, screenshots):
     modules.logic.checking.openNext()
     modules.look()
     check(modules.segment.frame, screenshots / "campaign_row.png")
+    # The table and the row rate a prediction in the same words.
+    entry = campaign.scan(modules.logic.checking.currentID)
+    node = modules.segment.logic.segmentationNode.GetSegmentation()
+    rated = [ratingOf(node.GetNthSegment(i)) for i in range(node.GetNumberOfSegments())]
+    assert entry.word in [rating.inWords() for rating in rated]
 
 
 @pytest.mark.slow

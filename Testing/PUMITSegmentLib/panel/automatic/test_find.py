@@ -54,7 +54,7 @@ def test_a_structure_is_found_shown_and_corrected_by_clicks(panel, sliceView):
     assert panel.logic.status.current.activity is Activity.NOTE  # F10 (d): not green
     rating = ratingOf(segment)
     assert rating is not None
-    assert rating.inWords() == "not checked"
+    assert rating.inWords() == "not rated"
     panel.click()
     prompts = panel.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
@@ -143,7 +143,7 @@ def test_a_doubtful_result_is_told_also_when_it_was_kept(panel, monkeypatch):
     for name in ("liver", "spot"):
         find(panel, name)
         panel.wait(lambda: name.capitalize() in panel.segmentNames())  # noqa: B023
-        assert panel.logic.status.current.text.endswith("found, not checked. Check it.")
+        assert panel.logic.status.current.text.endswith("found, not rated. Check it.")
 
 
 def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel):
@@ -154,7 +154,7 @@ def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel):
     assert panel.logic.segmentationNode is None
     panel.press(panel.ui.firstChoiceButton)
     panel.wait(lambda: panel.segmentNames() == ["Spot", "Liver"])
-    assert panel.ui.statusLabel.text == "Spot, Liver: found, not checked."
+    assert panel.ui.statusLabel.text == "Spot, Liver: found, not rated."
     assert panel.volumeNode.GetAttribute("PUMIT.Modality") == "CT"
 
 
