@@ -16,15 +16,13 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.logic import PUMITSegmentLogic
-from PUMITSegmentLib.panel.automatic_section import (
-    AutomaticSection,
-    BatchSection,
-    FindSection,
-    FollowUpSection,
-)
+from PUMITSegmentLib.panel.automatic_section import AutomaticSection
+from PUMITSegmentLib.panel.batch_section import BatchSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection, DownloadedData, InstallSection
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
+from PUMITSegmentLib.panel.find_section import FindSection
+from PUMITSegmentLib.panel.follow_up_section import FollowUpSection
 from PUMITSegmentLib.panel.prompt_section import FrameRow, PromptSection, shortcutsOf
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import DisplayRow, SegmentColumns, SegmentSection

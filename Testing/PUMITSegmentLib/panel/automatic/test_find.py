@@ -170,7 +170,7 @@ def test_nothing_is_written_on_an_odd_scan_without_a_press(panel):
 
 
 def test_a_licence_is_requested_once_before_a_model_looks(panel, monkeypatch, tmp_path):
-    from PUMITSegmentLib.panel import automatic_section
+    from PUMITSegmentLib.panel import find_section
 
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
     licence = "CC BY-NC-SA 4.0"
@@ -180,7 +180,7 @@ def test_a_licence_is_requested_once_before_a_model_looks(panel, monkeypatch, tm
     )
     questions: list[str] = []
     monkeypatch.setattr(
-        automatic_section,
+        find_section,
         "confirm",
         lambda question: bool(questions.append(question)) or len(questions) > 1,
     )

@@ -30,12 +30,13 @@ def panel(
 
 
 def test_one_run_and_one_of_many_scans_ask_first(panel, monkeypatch):
-    from PUMITSegmentLib.panel import automatic_section
+    from PUMITSegmentLib.panel import automatic_section, batch_section
 
     questions: list[str] = []
-    monkeypatch.setattr(
-        automatic_section, "confirm", lambda text: bool(questions.append(text)) or isAgreed
-    )
+    for module in (automatic_section, batch_section):
+        monkeypatch.setattr(
+            module, "confirm", lambda text: bool(questions.append(text)) or isAgreed
+        )
     name = f"closed-model ({LICENCE})"  # the licence stands next to the name before any question
     panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
     panel.chooseModel(name)
