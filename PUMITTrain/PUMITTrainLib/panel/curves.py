@@ -79,6 +79,7 @@ def drawCurves(
     _drawAxes(painter, area, ink)
     for curve in curves:
         _drawCurve(painter, area, curve)
+    for curve in curves:
         _drawLabels(painter, area, curve)
     _drawLegend(painter, title, curves, width, ink)
     painter.end()
