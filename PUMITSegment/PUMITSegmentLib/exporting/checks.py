@@ -136,7 +136,8 @@ def _folder_problems(folder: Path) -> Iterator[Problem]:
 def _existing(folder: Path) -> Path:
     """Return the folder, or its nearest existing parent."""
     folder = folder.absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
+    places = (folder, *folder.parents)
+    return next((path for path in places if path.exists() or path.is_symlink()), places[-1])
 
 
 def _bytesNeeded(segmentationNode, IDs: list[str], volumeNode, choice: ExportChoice) -> int:

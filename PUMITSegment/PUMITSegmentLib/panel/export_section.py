@@ -98,8 +98,12 @@ class ExportSection:
             return
         if self._check is not None:
             self._check.cancel()
+        if self._checked != choice:
+            self._ofFiles = []
         self._checked, self._isOutdated = choice, False
-        self._check = self._parts.background.submit(checkFiles, self._onChecked)
+        self._check = self._parts.background.submit(
+            checkFiles, self._onChecked, lambda _error: self._onChecked([])
+        )
 
     def _onChecked(self, found: list[Problem]) -> None:
         self._check, self._ofFiles = None, found

@@ -101,6 +101,7 @@ def ratingOf(segment, digest: str | None = None) -> Rating | None:
         digest: Digest of its current voxels; computed if None.
     """
     word, _semicolon, rest = tagOf(segment, RATING_TAG).partition(";")
+    word = NOT_RATED if word == "not checked" else word  # in earlier scenes
     rated, _semicolon, kept = rest.partition(";")
     if word not in _WORDS:
         return None

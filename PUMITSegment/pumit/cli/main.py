@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser = parser_of(*filter(None, [chosen]))
     except KeyboardInterrupt:  # what the command imports takes seconds to load
-        return _report(str(chosen), "stopped.", 130)
+        return _report(chosen, "stopped.", 130)
     if "" in arguments:  # as a path it would be the current folder
         parser.error("an argument is empty; is a variable of the shell unset?")
     args = parser.parse_args(arguments)
@@ -190,8 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(args.command, what, 1)
 
 
-def _report(command: str, what: str, status: int) -> int:
-    print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
+def _report(command: str | None, what: str, status: int) -> int:
+    named = f"pumit {command}" if command else "pumit"
+    print(f"{named}: {' '.join(what.split())}", file=sys.stderr)
     return status
 
 

@@ -31,11 +31,23 @@ MANUFACTURER = "PUMIT"
 # Scanners number the series of a study from 1, so this does not collide.
 SERIES_NUMBER = 1000
 SegKind = Literal["BINARY", "LABELMAP"]
-# Cleared where a file must not say who the patient is.
+# Removed where a file must not say who the patient is: groups of patient, trial, visit and request,
+# and what else of the study names people, places or their numbers.
+IDENTIFYING_GROUPS = {0x0010, 0x0012, 0x0032, 0x0038}
 IDENTIFYING = {
-    "PatientName", "PatientID", "OtherPatientIDs", "PatientBirthDate", "PatientSex", "PatientAge",
-    "AccessionNumber", "StudyID", "ReferringPhysicianName",
+    "AccessionNumber", "IssuerOfAccessionNumberSequence", "ContributingEquipmentSequence",
+    "InstitutionName", "InstitutionAddress",
+    "InstitutionCodeSequence", "InstitutionalDepartmentName", "ReferringPhysicianName",
+    "ReferringPhysicianIdentificationSequence", "ConsultingPhysicianName", "PhysiciansOfRecord",
+    "PhysiciansOfRecordIdentificationSequence", "NameOfPhysiciansReadingStudy",
+    "PhysiciansReadingStudyIdentificationSequence", "OperatorsName", "StudyDescription",
+    "ReferencedPatientSequence", "StudyID", "StationName",
 }  # fmt: skip
+# The standard requires them, also empty.
+REQUIRED = (
+    *("PatientName", "PatientID", "PatientBirthDate", "PatientSex"),
+    *("AccessionNumber", "ReferringPhysicianName", "StudyID"),
+)
 
 
 def write_dicom_seg(
@@ -61,7 +73,8 @@ def write_dicom_seg(
         kind: SegmentationType; a LABELMAP holds one segment per voxel.
         reviewer: ContentCreatorName: the person who approved the segments; empty for none.
         reviewed_at: ContentDate and ContentTime; None for now.
-        identifies_patient: Whether to copy the patient's name, number and birth date.
+        identifies_patient: Whether to copy what the source says of the patient, the people and the
+            institution.
 
     Raises:
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, a
@@ -93,15 +106,22 @@ def write_dicom_seg(
         if reviewed_at is not None:
             seg.ContentDate, seg.ContentTime = f"{reviewed_at:%Y%m%d}", f"{reviewed_at:%H%M%S}"
         if not identifies_patient:
-            for keyword in IDENTIFYING & set(seg.dir()):
-                seg[keyword].value = ""
-            seg.PatientIdentityRemoved = "YES"
-            seg.DeidentificationMethod = "Patient name, numbers and birth date removed"
+            _remove_identity(seg)
         if not isinstance(path, (str, Path)):
             seg.save_as(path)
             return
         with atomic_path(Path(path)) as temporary:
             seg.save_as(temporary)
+
+
+def _remove_identity(seg: Dataset) -> None:
+    for element in list(seg):
+        if element.tag.group in IDENTIFYING_GROUPS or element.keyword in IDENTIFYING:
+            del seg[element.tag]
+    for keyword in REQUIRED:
+        setattr(seg, keyword, "")
+    seg.PatientIdentityRemoved = "YES"
+    seg.DeidentificationMethod = "Patient, people and institution removed"
 
 
 def _stack(

@@ -21,6 +21,14 @@ def dicom_campaign(tmp_path: Path) -> Campaign:
         folder = tmp_path / "pacs" / f"case{number}" / "ct"
         folder.parent.mkdir(parents=True)
         write_dicom_series(volume, folder, patient_name=f"{patient}^J", patient_id=f"{patient}-77")
+        for file in folder.iterdir():
+            header = pydicom.dcmread(file)
+            header.OtherPatientNames = f"{patient}^Second"
+            header.PatientComments = header.StudyDescription = f"of {patient}"
+            header.PhysiciansOfRecord = header.InstitutionName = f"{patient} and sons"
+            header.OtherPatientIDsSequence = [pydicom.Dataset()]
+            header.OtherPatientIDsSequence[0].PatientID = f"{patient}-78"
+            header.save_as(file)
     return Campaign.create(tmp_path / "campaign", [tmp_path / "pacs"], ["outer", "inner"])
 
 

@@ -21,6 +21,7 @@ from pumit.server.sessions.state import ServerState
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from pumit.wire import protocol
+from pumit.wire.protocol import LeaseExpired
 
 
 class Waiting:
@@ -307,3 +308,21 @@ def test_one_scan_of_a_session_waits_at_most(run):
         return users.state.memory().awake
 
     assert run(story) == 1
+
+
+def test_a_volume_that_comes_after_its_session_s_end_is_refused(run, engine):
+    volume, _ = scan()
+
+    async def story(users):
+        sleeper, gone = await users.open(volume), users.state.leases.claim()
+        sleeper.active_at -= 400
+        users.state.leases.sweep()
+        users.state.leases.release(gone.token)
+        with pytest.raises(LeaseExpired):
+            await users.open(volume, gone)
+        return gone.session, sleeper.session.is_asleep, engine.holdings.scan_bytes
+
+    session, is_asleep, scan_bytes = run(story)
+    assert session is None
+    assert is_asleep
+    assert scan_bytes < volume.array.nbytes

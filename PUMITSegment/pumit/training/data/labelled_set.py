@@ -11,6 +11,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.io.dicom.files import find_dicom
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments, unreviewed_of
+from pumit.io.scans import IMAGE_SUFFIXES, suffix_of
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
 from pumit.system.wording import count_of, listed
 from pumit.training.data.class_matching import is_class
@@ -157,9 +158,13 @@ def cases_of_folder(
     images, labels = patterns or (IMAGE_PATTERN, LABEL_PATTERN)
     found = pair_files(folder, images, labels, repeats_single=repeats_single)
     if not found.data.cases and not found.problems:
+        only_dicom = patterns is None and not any(
+            suffix_of(path, IMAGE_SUFFIXES) for path in folder.rglob("*")
+        )
         with suppress(VolumeError):
-            series = {file.series_instance_uid for file in find_dicom(folder) if file.is_image}
-            if series and patterns is None:
+            files = find_dicom(folder) if only_dicom else []
+            series = {file.series_instance_uid for file in files if file.is_image}
+            if series:
                 raise PumitError(
                     f"{folder.name!r} has {len(series)} DICOM series, "
                     "but no DICOM-SEG or RTSTRUCT of them; add the segmentations to the folder."

@@ -97,7 +97,7 @@ def plan_classifier(request: PlanRequest) -> Planned:
         cost.step.seconds,
         counts["val"] * cost.answering_seconds,
         (counts["val"] + counts.get("test", 0)) * cost.answering_seconds,
-    )
+    ).idle(cost.step)
     if recipe.epochs is not None:
         given["steps"] = recipe.epochs * math.ceil(counts["train"] / recipe.batch_size)
     steps = fit(parts, preset, given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ MOST_VOXELS_AT_ONCE = 8.0  # maximum change of step size per trial, as costs are
 SMALLEST_SHARE = 1 / 8  # minimum of a step's voxels, relative to the preset's
 # Minimum share of CPU time used by other programs during the trial that is reported.
 BUSY = 0.3
+SMALLEST_IDLE = 0.05  # share of the CPU time that a trial is taken to have had at least
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
 
 
@@ -78,6 +79,15 @@ class TimeParts:
     step: float
     validation: float
     final_validation: float
+
+    def idle(self, tried: StepCost) -> TimeParts:
+        """Return the durations without the other programs that a trial met.
+
+        A busy machine would plan patches that are too small to learn from. Beside other programs a
+        run makes fewer steps in its time.
+        """
+        share = max(SMALLEST_IDLE, 1 - tried.busy)
+        return TimeParts(*(seconds * share for seconds in astuple(self)))
 
     def total(self, steps: int, validations: int) -> float:
         """Return the duration of a run, s."""
@@ -150,7 +160,8 @@ def schedule_of(
     """Return all values of a recipe's schedule."""
     steps = int(given.get("steps", plan.steps))
     planned: dict[str, Any] = {
-        "optimizer": preset.optimizer,
+        # Muon needs whole matrices, fsdp splits them.
+        "optimizer": "adamw" if given.get("parallel") == "fsdp" else preset.optimizer,
         "betas": [0.9, 0.999],
         "shape": "cosine",
         "learning_rate": preset.learning_rate,

@@ -164,7 +164,7 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
         cost.step.seconds,
         validation,
         len(plan.recipe.blend) * validation,
-    )
+    ).idle(cost.step)
 
 
 def try_clicks(request: Mapping[str, Any]) -> ClickCost:

@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -351,14 +351,7 @@ def time_parts(
     *,
     starting: float,
 ) -> TimeParts:
-    """Return the durations of a run's parts without the other programs that the trial met.
-
-    A busy machine would plan patches that are too small to learn from. Beside other programs a run
-    makes fewer steps in its time.
-
-    Args:
-        starting: Time until the cases are read, s.
-    """
+    """Return the durations of a run's parts; `starting` is the time until the cases are read, s."""
     training = _voxels_of(plan, plan.split.training)
     shapes = _voxels_of(plan, plan.split.validation)
     voxels = sum(map(math.prod, shapes))
@@ -369,15 +362,14 @@ def time_parts(
     turns = REFLECTIONS if validation.flips else 1
     judged = windows(validation.final_overlap) * cost.window_seconds * turns
     drawn = min(WORST_DRAWN, len(shapes)) / max(1, len(shapes))
-    found = TimeParts(
+    return TimeParts(
         starting,
         sum(map(math.prod, training)) * cost.preparing_seconds,
         cost.step.seconds,
         windows(validation.overlap) * cost.window_seconds + voxels * cost.validation_seconds,
         judged * (1 + drawn)
         + voxels * (cost.final_validation_seconds + drawn * cost.validation_seconds),
-    )
-    return TimeParts(*(seconds * (1 - cost.step.busy) for seconds in astuple(found)))
+    ).idle(cost.step)
 
 
 def needed_room(plan: SegmentationPlan, cost: SegmentationCost) -> Room:

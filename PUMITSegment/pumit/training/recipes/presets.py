@@ -21,8 +21,9 @@ NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 # runs on a CPU, 0.004 was better than 0.001 or 0.002 for every small network
 # (see recipes/compare_hippocampus.yaml).
 PUBLISHED_RATE_SHARE = {"SwinUnetr": 0.5, "NnFormer": 0.25, "HyMamba": 0.25, "UnetrMamba": 0.25}
-# Factor for `ENCODED` that starts from trained weights, and its optimizer: with Muon it learns more
-# in a few minutes than with AdamW at any rate (Testing/lab/records/papers.md).
+# Factor for `ENCODED` that starts from trained weights, and its optimizer. In quick runs on a CPU,
+# Muon was better than AdamW in the mean of four kinds of scans, and had fewer steps there
+# (Testing/lab/records/papers.md). Longer presets and GPUs were not measured.
 PRETRAINED_RATE_SHARE, PRETRAINED_OPTIMIZER = 0.5, "muon"
 
 

@@ -4,6 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import torch
 from pumit.errors import Cancelled
 from pumit.server.sessions import fair_queue
 from pumit.server.sessions.fair_queue import Deferred, FairQueue, Job
@@ -376,3 +377,21 @@ def test_errors_that_cause_each_other_do_not_hold_the_thread(queue):
     with pytest.raises(ValueError, match="first"):
         queue.submit("a", fail).future.result(10)
     assert queue.submit("a", lambda job: "answer").future.result(10) == "answer"
+
+
+def test_a_click_does_not_inherit_the_inference_mode_of_a_long_job(queue):
+    began, go = threading.Event(), threading.Event()
+
+    def work(job: Job) -> bool:
+        with torch.inference_mode():
+            began.set()
+            assert go.wait(10)
+            job.report(0.5)
+            return torch.is_inference_mode_enabled()
+
+    long = queue.submit("a", work, segment="pumit:automatic", kind="automatic")
+    assert began.wait(10)
+    click = queue.submit("b", lambda job: torch.is_inference_mode_enabled(), segment="1")
+    go.set()
+    assert long.future.result(10)
+    assert not click.future.result(0)
