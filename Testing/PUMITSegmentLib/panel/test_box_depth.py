@@ -154,7 +154,9 @@ def test_what_goes_before_the_depth_takes_the_box_along(boxes):
     boxes.drawCorners()
     boxes.press(boxes.ui.undoButton)
     assert boxes.isPressed
-    assert boxes.logic.promptCount(boxes.liver) == 0  # of the click before
+    assert boxes.logic.promptCount(boxes.liver) == 1  # of the click before, which stays
+    boxes.press(boxes.ui.undoButton)
+    assert boxes.logic.promptCount(boxes.liver) == 0
     boxes.press(boxes.ui.redoButton)
     assert boxes.logic.promptCount(boxes.liver) == 1
     assert np.array_equal(boxes.mask(boxes.liver), A)
