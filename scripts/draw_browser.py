@@ -37,7 +37,10 @@ def show(page: Page, organ: str) -> tuple[float, float]:
     ijk = phantom.volume.world_to_index(phantom.centre_lps(organ))[::-1].tolist()
     place: Any = page.evaluate(
         """(ijk) => {
-          const frac = toFraction(ijk);
+          const frac = nv.volumes[0].permRAS.map((axis) => {
+            const a = Math.abs(axis) - 1, n = scan.dims[a];
+            return axis > 0 ? (ijk[a] + 0.5) / n : (n - 0.5 - ijk[a]) / n;
+          });
           nv.scene.crosshairPos = frac;
           nv.drawScene();
           const tile = tiles()[0], view = byId("view").getBoundingClientRect();
