@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ctk
 import qt
 import slicer
-from pumit.errors import PumitError
+from pumit.errors import ExportError, PumitError
 from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.collaborators import Collaborators
 from PUMITSegmentLib.exporting.checks import Problem, findProblems
 from PUMITSegmentLib.exporting.dicom_source import addToDatabase, databaseName, nameDicomFiles
-from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
+from PUMITSegmentLib.exporting.export import (
+    Collected,
+    ExportChoice,
+    Exported,
+    Format,
+    collect,
+    write,
+)
 from PUMITSegmentLib.scene.selection import Selection
 
 _FOLDER_KEY = "PUMIT/exportFolder"
@@ -85,12 +93,7 @@ class ExportSection:
             if isDicom
             else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG or RTSTRUCT")
         )
-        problems, checkFiles = findProblems(
-            self._selection.segmentationNode,
-            self._selection.volumeNode,
-            choice,
-            addToDatabase=isDicom and ui.exportDatabaseCheckBox.checked,
-        )
+        problems, checkFiles = self._findProblems(choice)
         self._show(problems)
         # The folder or the files may be on a slow share, and one look at it at a time is enough.
         if self._check is not None and self._checked == choice:
@@ -103,6 +106,16 @@ class ExportSection:
         self._checked, self._isOutdated = choice, False
         self._check = self._parts.background.submit(
             checkFiles, self._onChecked, lambda _error: self._onChecked([])
+        )
+
+    def _findProblems(
+        self, choice: ExportChoice
+    ) -> tuple[list[Problem], Callable[[], list[Problem]]]:
+        return findProblems(
+            self._selection.segmentationNode,
+            self._selection.volumeNode,
+            choice,
+            addToDatabase=choice.format.isDicom and self._ui.exportDatabaseCheckBox.checked,
         )
 
     def _onChecked(self, found: list[Problem]) -> None:
@@ -158,9 +171,11 @@ class ExportSection:
         except PumitError as error:
             self._status.problem(str(error))
             return
+        # What is shown of the files may be of the scan before.
+        _problems, checkFiles = self._findProblems(choice)
         cancelled = threading.Event()
         self._job = self._parts.background.submit(
-            lambda: write(collected, cancelled.is_set),
+            lambda: _writeChecked(checkFiles, collected, cancelled.is_set),
             lambda exported: self._onWritten(exported, isAdded),
             self._onError,
             onCancel=cancelled.set,
@@ -195,6 +210,16 @@ class ExportSection:
         self._job = None
         self._status.showError(error)
         self.refresh()
+
+
+def _writeChecked(
+    checkFiles: Callable[[], list[Problem]], collected: Collected, isCancelled: Callable[[], bool]
+) -> Exported:
+    """Write the file unless its folder or the scan's files forbid it; for a thread."""
+    for problem in checkFiles():
+        if problem.isStop:
+            raise ExportError(problem.sentence)
+    return write(collected, isCancelled)
 
 
 def formatTexts() -> dict[Format, str]:

@@ -110,6 +110,16 @@ def test_a_slow_share_does_not_hold_slicer_up(exporting, monkeypatch):
     assert len(looks) == 2  # the last one after all changes
 
 
+def test_files_are_checked_again_before_a_file_is_written(exporting, monkeypatch):
+    gone = [Problem("The share is gone.", isStop=True)]
+    monkeypatch.setattr(export_checks, "_folder_problems", lambda _folder: gone)
+    assert exporting.ui.exportButton.enabled
+    exporting.press(exporting.ui.exportButton)
+    assert exporting.logic.background.drain(30)
+    assert "The share is gone." in exporting.status
+    assert not list(exporting.folder.iterdir())
+
+
 def test_the_format_fits_the_scan_unless_the_user_chose_one(exporting):
     selector = exporting.ui.exportFormatSelector
     for uids, chosen, format_ in (

@@ -341,7 +341,7 @@ def test_the_wait_after_an_upload_ends_when_the_server_is_gone(session, volume, 
 
 
 def test_heartbeats_that_wait_behind_an_upload_do_not_count(session, volume, monkeypatch):
-    """A slow network takes minutes to send a scan, and answers nothing else in time meanwhile."""
+    """A slow network takes minutes to send a scan, and answers nothing else in that time."""
     call, heartbeat = session._client.call, session._heartbeat
     monkeypatch.setattr(session._client, "is_loopback", False)
 
