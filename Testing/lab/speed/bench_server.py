@@ -86,9 +86,9 @@ def resident_mib(pid: int) -> float:
     return float("nan")
 
 
-def start(model: str, clients: int) -> tuple[subprocess.Popen[str], str]:
+def start(model: str, clients: int, device: str) -> tuple[subprocess.Popen[str], str]:
     """Start a server process; return it and its URL."""
-    command = [sys.executable, "-m", "pumit.server", "--model", model, "--device", "cpu"]
+    command = [sys.executable, "-m", "pumit.server", "--model", model, "--device", device]
     # Two more sessions than clients: a new client need not wait for a vanished one's session.
     command += ["--max-sessions", str(clients + 2), "--liveness-timeout", str(LIVENESS_S)]
     process = subprocess.Popen(
@@ -98,12 +98,14 @@ def start(model: str, clients: int) -> tuple[subprocess.Popen[str], str]:
     return process, str(json.loads(process.stdout.readline())["url"])
 
 
-def crowd(url: str, record: Record, *, clients: int, seconds: float) -> list[OwnUser]:
+def crowd(
+    url: str, record: Record, *, clients: int, seconds: float, is_own: bool = False
+) -> list[OwnUser]:
     """Run all users, and return PUMIT's own clients that stayed, with open sessions."""
     stop, left = threading.Event(), []
 
     def run(number: int, until_s: float, politely: bool, seed: int) -> None:
-        kind: Callable[[str, str], User] = OwnUser if number % 2 else PublishedUser
+        kind: Callable[[str, str], User] = OwnUser if number % 2 or is_own else PublishedUser
         stayed = use(
             partial(kind, url, TOKEN),
             record,
@@ -132,11 +134,11 @@ def crowd(url: str, record: Record, *, clients: int, seconds: float) -> list[Own
     return left
 
 
-def wrong_answers(users: Sequence[OwnUser], model: str) -> tuple[int, int]:
+def wrong_answers(users: Sequence[OwnUser], model: str, device: str) -> tuple[int, int]:
     """Compare the last masks with the library's; return how many were compared and differ."""
     import pumit
 
-    segmenter, compared, wrong = pumit.load_segmenter(model, device="cpu"), 0, 0
+    segmenter, compared, wrong = pumit.load_segmenter(model, device=device), 0, 0
     for user in users:
         if user.session.prompts():
             session = pumit.InteractiveSession(segmenter)
@@ -233,18 +235,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--model", default="default")
+    parser.add_argument("--device", default="cpu", help="of the server: cpu, cuda or cuda:1")
+    parser.add_argument("--own", action="store_true", help="only PUMIT's own client")
     parser.add_argument("--out", type=Path, help="folder for server.json and server.png")
     args = parser.parse_args(arguments)
-    process, url = start(args.model, args.clients)
+    process, url = start(args.model, args.clients, args.device)
     load, resident_first = os.getloadavg(), resident_mib(process.pid)
     try:
         client = Client(url, TOKEN)
         record = Record()
         watch = Watch(client, process.pid, record)
-        stayed = crowd(url, record, clients=args.clients, seconds=args.seconds)
+        stayed = crowd(url, record, clients=args.clients, seconds=args.seconds, is_own=args.own)
         watch.stop()
         measured = jobs(client)
-        compared, wrong = wrong_answers(stayed, args.model)
+        compared, wrong = wrong_answers(stayed, args.model, args.device)
         for user in stayed:
             user.leave(politely=True)
         left = int(client.capabilities()["sessions"])
@@ -258,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seconds": args.seconds,
         "clients": args.clients,
         "model": args.model,
+        "device": args.device,
         "cores": os.cpu_count(),
         "load_before": load,
         "load_after": os.getloadavg(),
