@@ -123,14 +123,14 @@ def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
             else "This needs PyTorch: pip install torch monai einops."
         )
     from pumit.inference.engine.torch_engine import TorchEngine
-    from pumit.inference.loading import build_from, pick_device, pick_precision
+    from pumit.inference.loading import build_from, pick_device
     from pumit.models.checkpoint import load_checkpoint
     from pumit.networks.promptable.network import PromptableNetwork
 
     target = pick_device(device)
     network = build_from(load_checkpoint(path), path, target)
     assert isinstance(network, PromptableNetwork)
-    return TorchEngine(network, target, pick_precision(target))
+    return TorchEngine(network, target)
 
 
 def _line(error: Exception) -> str:

@@ -246,9 +246,10 @@ def changed_at(
 
 def _touched(labels: npt.NDArray[np.intp], near: Mask) -> Mask | None:
     """Return the labelled components that have a voxel in a region, or None."""
-    touched = np.unique(labels[near])
-    touched = touched[touched > 0]
-    return np.isin(labels, touched) if len(touched) else None
+    is_touched = np.zeros(labels.max(initial=0) + 1, dtype=bool)
+    is_touched[labels[near]] = True
+    is_touched[0] = False
+    return is_touched[labels] if is_touched.any() else None
 
 
 def _squared_distances(
@@ -343,10 +344,9 @@ def _depth_in(patch: LogitBox, where: Field) -> float:
 def _difference(a: LogitBox, b: LogitBox) -> Box | None:
     """Return the smallest box around all voxels where two answers differ, or None."""
     whole = enclosing([a.window, b.window])
-    start, differs = start_of(whole), filled(whole, 0).logits > 0
-    for slab in slabs(whole):
-        masks = [on_other_box(each, slab).logits > 0 for each in (a, b)]
-        differs[within(slab, start)] = masks[0] != masks[1]
+    start, differs = start_of(whole), np.zeros([s.stop - s.start for s in whole], dtype=bool)
+    for each in (a, b):
+        differs[within(each.window, start)] ^= each.logits > 0
     window = window_of(differs)
     return None if window is None else within(window, [-first for first in start])
 

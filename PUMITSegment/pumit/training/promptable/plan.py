@@ -13,7 +13,7 @@ from pumit.errors import PumitError
 from pumit.inference.engine.choice import layer_ranges
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.loading import build_from, pick_precision, read_model
+from pumit.inference.loading import build_from, read_model
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.index import find_model
 from pumit.networks.promptable.network import PromptableNetwork
@@ -143,7 +143,7 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
     """Build a segmenter for validation, with its own network."""
     initial = plan.initial
     return Segmenter(
-        TorchEngine(plan.network(device), device, pick_precision(device)),
+        TorchEngine(plan.network(device), device),
         initial.header.name,
         initial.header.version,
         initial.sha256,

@@ -97,3 +97,8 @@ def test_prompt_maps_are_those_of_the_network(engines, da0, rng):
         grid = MapGrid.of(image[:2], expected.shape[1:], ratio, geodesic=encoder.geodesic)
         for own, reference in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
             np.testing.assert_allclose(own, reference, atol=1e-4, err_msg=kind)
+
+
+def test_a_gpu_computes_clicks_in_single_precision():
+    network = build_network("promptable", **SMALL, **VARIANTS["plain"])
+    assert TorchEngine(network, torch.device("cuda")).precision == torch.float32
