@@ -31,7 +31,6 @@ from pumit.inference.interactive.grid_transfer import (
     common,
     covered_box,
     enclosing,
-    filled,
     on_box,
     on_other_box,
     slabs,
