@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pumit.system.wording import listed
 
 if TYPE_CHECKING:
     from pumit.evaluation.click_scores import Row
-    from pumit.evaluation.folder_comparison import ComparedClass, LargeDifference
+    from pumit.evaluation.folder_comparison import CasePair, ComparedClass, LargeDifference
     from pumit.evaluation.segmentation_metrics import ComparedRow, Mean
     from pumit.inference.interactive.segmenter import Segmenter
 
@@ -259,29 +260,69 @@ def _draw_worst(
 
 def _compare(args: argparse.Namespace) -> int:
     from pumit.cli.shared.output import progress_bar
-    from pumit.evaluation.folder_comparison import (
-        compared_masks,
-        differences,
-        find_pairs,
-        pair_of_files,
-    )
-    from pumit.evaluation.segmentation_metrics import (
-        METRICS,
-        compared_metrics,
-        mask_errors,
-        means_json,
-        summarize,
-    )
-    from pumit.io.file_part import split_part
+    from pumit.evaluation.folder_comparison import compared_masks, differences
+    from pumit.evaluation.segmentation_metrics import METRICS, compared_metrics, summarize
 
     _check_output(args.output, args.predictions, args.labels)
     if args.output and args.output.suffix.lower() == ".md":
         raise PumitError("A comparison is written as .json or .csv; .md is for clicks.")
     classes = _compared_classes(args.classes) if args.classes else ()
     ignored = _ignored_of(Path(args.classes)) if args.classes else _ignored_beside(args.labels)
+    pairs = [p for p in _compared_pairs(args.predictions, args.labels) if args.only in p.case]
+    if not pairs:
+        raise VolumeError(f"No case name contains {args.only!r}.")
+    rows: list[ComparedRow] = []
+    places: list[LargeDifference] = []
+    failed: dict[str, str] = {}
+    with progress_bar(quiet=args.json) as step:
+        for i, pair in enumerate(pairs):
+            step(pair.case, i / len(pairs))
+            try:
+                for each in compared_masks(pair, classes, ignored=ignored, scan=args.scan):
+                    masks, grid = (each.prediction, each.truth), each.grid
+                    score = partial(
+                        compared_metrics, *masks, grid.spacing_mm, tolerance_mm=args.nsd
+                    )
+                    rows.append(score(case=pair.case, label=each.label))
+                    if args.places:
+                        search = partial(differences, *masks, grid, count=args.places)
+                        places += search(case=pair.case, label=each.label)
+            except VolumeError as error:
+                # One bad case must not lose the results of the others.
+                failed[pair.case] = str(error)
+    first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
+    if not rows and len(pairs) == 1 and failed:
+        raise VolumeError(failed[pairs[0].case])
+    if not rows:
+        raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
+    _warn_without_common_class(rows)
+    summary = summarize(rows, (*METRICS, "nsd"))
+    if args.output:
+        _write_comparison(args.output, rows, summary, failed)
+    if args.json:
+        _print_json(rows, summary, failed, places if args.places else None)
+    else:
+        _print_comparison(rows, summary)
+        for place in sorted(places, key=lambda each: -each.depth_mm)[: args.places]:
+            print(_place_text(place))
+        for case, why in failed.items():
+            print(f"{case}: {why}")
+    if failed:
+        raise VolumeError(
+            f"{len(failed)} of {len(pairs)} cases could not be compared, first: {first}"
+        )
+    return 0
+
+
+def _compared_pairs(predictions: Path, labels: Path) -> list[CasePair]:
+    """Return the files to compare, of two files, two folders or two nodes of scenes."""
+    from pumit.evaluation.folder_comparison import find_pairs, pair_of_files
+    from pumit.io.file_part import split_part
+
     # A scene's node is named as scene.mrb#Name.
-    given = {"predictions": args.predictions, "labels": args.labels}
-    kinds = {what: split_part(path)[0] for what, path in given.items()}
+    kinds = {
+        what: split_part(p)[0] for what, p in (("predictions", predictions), ("labels", labels))
+    }
     for what, path in kinds.items():
         if not path.exists():
             raise VolumeError(
@@ -293,81 +334,42 @@ def _compare(args: argparse.Namespace) -> int:
             f"{kinds[file].name} is a file and {folder} a folder; give two files or two folders."
         )
     if kinds["labels"].is_file():
-        found = [pair_of_files(args.predictions, args.labels)]
-    else:
-        found = find_pairs(args.predictions, args.labels)
-    pairs = [p for p in found if args.only in p.case]
-    if not pairs:
-        raise VolumeError(f"No case name contains {args.only!r}.")
-    rows: list[ComparedRow] = []
-    places: list[LargeDifference] = []
-    failed: dict[str, str] = {}
-    with progress_bar(quiet=args.json) as step:
-        for i, pair in enumerate(pairs):
-            step(pair.case, i / len(pairs))
-            try:
-                for each in compared_masks(pair, classes, ignored=ignored, scan=args.scan):
-                    case, label = pair.case, each.label
-                    prediction, truth, grid = each.prediction, each.truth, each.grid
-                    row = compared_metrics(
-                        prediction,
-                        truth,
-                        grid.spacing_mm,
-                        tolerance_mm=args.nsd,
-                        case=case,
-                        label=label,
-                    )
-                    rows.append(row)
-                    if args.places:
-                        places += differences(
-                            prediction, truth, grid, count=args.places, case=case, label=label
-                        )
-            except VolumeError as error:
-                # One bad case must not lose the results of the others.
-                failed[pair.case] = str(error)
-    first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
-    if not rows and len(pairs) == 1 and failed:
-        raise VolumeError(failed[pairs[0].case])
-    if not rows:
-        raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
-    if not any(row.predicted_voxels and row.true_voxels for row in rows):
-        have = [
-            listed(list(dict.fromkeys(r.label for r in rows if getattr(r, key))), NAMED) or "none"
-            for key in ("predicted_voxels", "true_voxels")
-        ]
-        logger.warning(
-            "No class has voxels in both. Classes of the predictions: %s; of the labels: %s. Give "
-            "those that belong together the same value or name.",
-            *have,
-        )
-    summary = summarize(rows, (*METRICS, "nsd"))
-    if args.output:
-        _write_comparison(args.output, rows, summary, failed)
-    if args.json:
-        for row in rows:
-            print(json.dumps(_rounded(asdict(row))))
-        errors = _rounded(mask_errors(rows))
-        result: dict[str, Any] = {
-            "mean": _rounded(means_json(summary)),
-            "failed": failed,
-            "masks": errors,
-        }
-        if args.places:
-            result["places"] = [_rounded(asdict(place)) for place in places]
-        print(json.dumps(result))
-    else:
-        shown = {k: "-" if v is None else f"{v:.4f}" for k, v in mask_errors(rows).items()}
-        print(f"MAE {shown['mae']}, AP at IoU 0.50 to 0.95 {shown['ap']}")
-        _print_table(summary)
-        for place in sorted(places, key=lambda each: -each.depth_mm)[: args.places]:
-            print(_place_text(place))
-        for case, why in failed.items():
-            print(f"{case}: {why}")
-    if failed:
-        raise VolumeError(
-            f"{len(failed)} of {len(pairs)} cases could not be compared, first: {first}"
-        )
-    return 0
+        return [pair_of_files(predictions, labels)]
+    return find_pairs(predictions, labels)
+
+
+def _warn_without_common_class(rows: list[ComparedRow]) -> None:
+    if any(row.predicted_voxels and row.true_voxels for row in rows):
+        return
+    have = [
+        listed(list(dict.fromkeys(r.label for r in rows if getattr(r, key))), NAMED) or "none"
+        for key in ("predicted_voxels", "true_voxels")
+    ]
+    logger.warning(
+        "No class has voxels in both. Classes of the predictions: %s; of the labels: %s. Give "
+        "those that belong together the same value or name.",
+        *have,
+    )
+
+
+def _print_json(
+    rows: list[ComparedRow],
+    summary: dict[str, dict[str, Mean]],
+    failed: dict[str, str],
+    places: list[LargeDifference] | None,
+) -> None:
+    from pumit.evaluation.segmentation_metrics import mask_errors, means_json
+
+    for row in rows:
+        print(json.dumps(_rounded(asdict(row))))
+    result: dict[str, Any] = {
+        "mean": _rounded(means_json(summary)),
+        "failed": failed,
+        "masks": _rounded(mask_errors(rows)),
+    }
+    if places is not None:
+        result["places"] = [_rounded(asdict(place)) for place in places]
+    print(json.dumps(result))
 
 
 def _compared_classes(text: str) -> tuple[ComparedClass, ...]:
@@ -467,9 +469,11 @@ def _write_comparison(
         writer.writerows(plain)
 
 
-def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
-    from pumit.evaluation.segmentation_metrics import METRICS
+def _print_comparison(rows: list[ComparedRow], summary: dict[str, dict[str, Mean]]) -> None:
+    from pumit.evaluation.segmentation_metrics import METRICS, mask_errors
 
+    shown = {k: "-" if v is None else f"{v:.4f}" for k, v in mask_errors(rows).items()}
+    print(f"MAE {shown['mae']}, AP at IoU 0.50 to 0.95 {shown['ap']}")
     metrics = (*METRICS, "nsd")
     width = max(len("class"), *map(len, summary))
     print(f"{'class':{width}}  cases  " + "  ".join(f"{metric:>23}" for metric in metrics))
