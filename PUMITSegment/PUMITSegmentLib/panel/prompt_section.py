@@ -170,16 +170,16 @@ def shortcutsOf(
         Shortcut(("L",), _("Lasso"), lambda: toggle(PromptKind.LASSO)),
         Shortcut(("Esc",), _("Stop placing"), actions.stopPlacing),
         Shortcut(("I",), _("Inside or outside"), changePolarity),
-        Shortcut(("U",), _("Update now"), actions.update),
+        Shortcut(("U",), _("Update"), actions.update),
         Shortcut(("O",), _("Another answer"), actions.showAnotherAnswer),
-        Shortcut(("C",), _("Next doubtful place"), checkHere),
+        Shortcut(("C",), _("Doubtful places"), checkHere),
         Shortcut(("N",), _("New segment"), lambda: actions.newSegment()),
         Shortcut((".",), _("Next segment"), lambda: selection.selectFollowingSegment(1)),
         Shortcut((",",), _("Previous segment"), lambda: selection.selectFollowingSegment(-1)),
-        Shortcut(("M",), _("Segment Editor"), editByHand),
+        Shortcut(("M",), _("Edit in Segment Editor"), editByHand),
         Shortcut(("Ctrl+Z",), _("Undo"), actions.undo),
         Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), actions.redo),
-        Shortcut(("Ctrl+Backspace",), _("Reset the segment"), resetSegment),
+        Shortcut(("Ctrl+Backspace",), _("Clear the segment"), resetSegment),
     ]
 
 
