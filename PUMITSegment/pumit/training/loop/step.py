@@ -79,7 +79,9 @@ def retry_with_less_memory(
             short = memory_short(error)
             if short is None:
                 raise
-        # After the except block, because the error keeps references to the tensors in use.
+        # The error keeps references to the tensors in use until the end of the except block. It may
+        # be `short` itself, which is kept.
+        short = type(short)(str(short))
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

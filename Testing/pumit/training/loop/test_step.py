@@ -1,5 +1,7 @@
 """Steps become smaller where memory does not suffice; where numbers end to be finite is named."""
 
+import weakref
+
 import pytest
 import torch
 from pumit.training.loop.step import (
@@ -7,7 +9,9 @@ from pumit.training.loop.step import (
     WorkerLostError,
     first_not_finite,
     memory_short,
+    retry_with_less_memory,
 )
+from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 from torch import nn
 
@@ -22,6 +26,22 @@ def test_memory_that_runs_out_is_distinguished_from_other_errors():
     with pytest.raises(RuntimeError) as caught:  # a real one
         torch.empty(2**60, dtype=torch.uint8)
     assert memory_short(caught.value) is not None
+
+
+def test_nothing_of_an_attempt_is_kept_while_the_next_one_runs():
+    attempts: list[weakref.ref[nn.Module]] = []
+
+    def attempt() -> None:
+        if attempts:
+            assert attempts[0]() is None
+            return
+        net = network()
+        attempts.append(weakref.ref(net))
+        net(torch.zeros(1, 2)).sum().backward()
+        raise MemoryShortError("There is not enough memory.")
+
+    retry_with_less_memory(attempt, lambda short: "Smaller.", RunReporter())
+    assert attempts
 
 
 def plan(patch: tuple[int, int, int], batch: int) -> DataPlan:
