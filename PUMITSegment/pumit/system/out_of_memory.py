@@ -1,12 +1,14 @@
 """Detection of out-of-memory errors of any library."""
 
-# Messages of torch's RuntimeErrors for failed allocations on CPUs, CUDA GPUs and Apple GPUs.
+# Messages of torch's RuntimeErrors for failed allocations on CPUs, CUDA GPUs and Apple GPUs. Those
+# of libraries that it calls: cuBLAS, hipBLAS, cuSOLVER, cuFFT (alloc_failed) and cuDNN (both).
 MESSAGES = (
     "not enough memory",
     "can't allocate memory",
     "cannot allocate memory",
     "out of memory",
-    "cublas_status_alloc_failed",
+    "_alloc_failed",
+    "_allocation_failed",
     "unable to mmap",
 )
 
