@@ -154,7 +154,7 @@ def try_classifier(request: Mapping[str, Any]) -> ClassifierCost:
                 flips=recipe.flips,
             ),
         )
-        step = measure_steps(task, recipe.schedule, device)
+        step = measure_steps(task, recipe.schedule, device, workers=recipe.workers)
         network = task.network.eval()
         clock = clock_of(recipe.schedule)
         began = clock()

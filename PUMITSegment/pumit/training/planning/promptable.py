@@ -188,7 +188,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))
     # 2. Training steps.
     task, degrees = build_click_task(plan, [scan], device)
-    step = measure_steps(task, recipe.schedule, device, degrees=degrees)
+    step = measure_steps(task, recipe.schedule, device, degrees=degrees, workers=recipe.workers)
     # 3. Opening the scan, a structure with all its clicks, and a generated scan with one click.
     session = InteractiveSession(validating(plan, device))
     clock = clock_of(recipe.schedule)

@@ -415,9 +415,8 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         )
         preparing = (clock() - began) / voxels
         # 2. Training steps.
-        steps = measure_steps(
-            build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
-        )
+        task = build_task(recipe, network, plan, classes, _larger(prepared, plan))
+        steps = measure_steps(task, schedule, device, workers=recipe.workers)
         # 3. Validations, with the time of the windows measured separately.
         second = build_network(recipe.network, **request["sizes"]).to(device)
         validation = SegmentationValidation(second, network_plan, [case], classes, overlap=0.0)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from pumit.system.process import peak_process_bytes
-from pumit.training.loop.task import Task
+from pumit.training.loop.task import StepDraws, Task
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 
@@ -24,6 +24,7 @@ WARM_UP_STEPS = 1
 FEWEST_STEPS = 2
 MOST_STEPS = 10
 SECONDS = 1.5  # minimum time of measured steps
+DRAWN = 3  # batches drawn without a step
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,29 @@ class _EnoughError(Exception):
 
 
 def measure_steps(
-    task: Task, schedule: Schedule, device: torch.device, *, degrees: dict[int, float] | None = None
+    task: Task,
+    schedule: Schedule,
+    device: torch.device,
+    *,
+    degrees: dict[int, float] | None = None,
+    workers: int = 0,
 ) -> StepCost:
     """Run real training steps and time them.
 
     Args:
         schedule: Optimizer and precision; its length is ignored.
+        workers: Processes that will draw batches while a GPU computes. On a CPU they share its
+            cores, and do not count.
     """
     times: list[float] = []
     worked: list[float] = []
+    drawing: list[float] = []  # share of each step
     clock = clock_of(schedule)
 
     def measured(record: dict[str, Any]) -> None:
         times.append(clock())
         worked.append(time.process_time())
+        drawing.append(record["drawing"])
         count = len(times) - 1 - WARM_UP_STEPS
         spent = times[-1] - times[min(WARM_UP_STEPS, len(times) - 1)]
         if count >= MOST_STEPS or (count >= FEWEST_STEPS and spent > SECONDS):
@@ -86,10 +96,28 @@ def measure_steps(
     gaps = [b - a for a, b in itertools.pairwise(times)][WARM_UP_STEPS:]
     parameters = sum(p.numel() for p in task.network.parameters())
     seconds = sum(gaps) / len(gaps)
+    if workers and device.type != "cpu":
+        waits = drawing[1 + WARM_UP_STEPS :]
+        computing = sum(gap * (1 - wait) for gap, wait in zip(gaps, waits, strict=True))
+        seconds = max(computing / len(gaps), _drawing_seconds(task, shares) / workers)
     # Without other programs, at least one thread would have worked all the time.
     used = (worked[-1] - worked[WARM_UP_STEPS]) / max(sum(gaps), 1e-9)
     busy = max(0.0, 1 - used) if device.type == "cpu" else 0.0
     return StepCost(seconds, len(gaps), parameters, round(busy, 3))
+
+
+def _drawing_seconds(task: Task, degrees: dict[int, float]) -> float:
+    """Return the mean time in which a worker, which has one thread, draws a batch, s."""
+    draws = StepDraws(task.worker_draw(), seed=0, rank=0, degrees=degrees)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    try:
+        for step in range(DRAWN):
+            draws.batch(step)
+    finally:
+        torch.set_num_threads(threads)
+    return (time.perf_counter() - began) / DRAWN
 
 
 def clock_of(schedule: Schedule) -> Callable[[], float]:
