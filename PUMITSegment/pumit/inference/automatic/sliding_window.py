@@ -94,7 +94,7 @@ def class_scores(
 
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
-        image: Pre-processed image, (C, d, h, w), on the CPU, where scores are accumulated too.
+        image: Pre-processed image, (C, d, h, w), on the CPU, as are the scores.
         cast: Returns the context manager for the precision.
         step: Progress callback with the finished share, before each window; may raise to stop.
         activation: Applied to logits before averaging reflections and windows.
@@ -160,17 +160,25 @@ def _blended(
     padded = pad(image[None], rims[::-1], value=air) if any(missing) else image[None]
     # 2. Accumulate windows with a Gaussian weight: the middle has most context.
     weight = _gaussian(window.patch)
+    uploaded = weight.to(device)
     total, out = torch.zeros(padded.shape[2:]), torch.zeros(0)
     for start in itertools.product(*window.starts(padded.shape[2:])):
         d, h, w = (slice(a, a + p) for a, p in zip(start, window.patch, strict=True))
-        answer = predict(padded[:, :, d, h, w].to(device))[0] * weight.to(device)
+        answer = predict(padded[:, :, d, h, w].to(device))[0] * uploaded
         if not len(out):
-            out = torch.zeros(len(answer), *total.shape)
-        out[:, d, h, w] += answer.cpu()
+            # After a window, which shows what the network needs. Fetching each would make it wait.
+            home = device if _has_room(4 * len(answer) * total.numel(), device) else None
+            out = torch.zeros(len(answer), *total.shape, device=home)
+        out[:, d, h, w] += answer.to(out.device)
         total[d, h, w] += weight
-    out /= total
+    out /= total.to(out.device)
     d, h, w = (slice(a, a + n) for a, n in zip(before, shape, strict=True))
-    return out[:, d, h, w]
+    return out[:, d, h, w].cpu()
+
+
+def _has_room(count: int, device: torch.device) -> bool:
+    """Return whether a CUDA GPU has twice this number of bytes free."""
+    return device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 2 * count
 
 
 def _gaussian(patch: Sequence[int]) -> Tensor:

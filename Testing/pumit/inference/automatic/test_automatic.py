@@ -23,6 +23,7 @@ from monai.inferers import SlidingWindowInferer
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
 from pumit.export.classes import segments_of
 from pumit.inference.automatic import segmentation as automatic
+from pumit.inference.automatic import sliding_window
 from pumit.inference.automatic.components import keep_largest, largest_component
 from pumit.inference.automatic.segmentation import AutomaticSegmenter, load_automatic
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
@@ -62,6 +63,7 @@ def scores_of(
     image: torch.Tensor,
     window: SlidingWindow,
     step: Callable[[float], None] = lambda share: None,
+    device: str = "cpu",
 ) -> torch.Tensor:
     """Logits (K, D, H, W) of a network on the CPU, all chunks together."""
     parts = class_scores(
@@ -69,7 +71,7 @@ def scores_of(
         image,
         classes=network.out_channels,
         window=window,
-        device=torch.device("cpu"),
+        device=torch.device(device),
         cast=torch.no_grad,
         step=step,
     )
@@ -208,6 +210,21 @@ def test_chunks_give_what_all_at_once_gives():
         window = SlidingWindow((8, 16, 16), 0.5, False, max_bytes)
         assert len(window.depth_chunks((61, 20, 24), 3)) > 1
         torch.testing.assert_close(scores_of(network, image, window), whole)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_gpu_gives_the_same_scores_wherever_they_are_summed(monkeypatch, has_room):
+    monkeypatch.setattr(sliding_window, "_has_room", lambda count, device: has_room)
+    torch.manual_seed(1)
+    network = torch.nn.Conv3d(1, 3, 3, padding=1).eval()
+    image = torch.randn(1, 7, 20, 24)  # thinner than a window
+    window = SlidingWindow((8, 16, 16), 0.5)
+    expected = scores_of(network, image, window)
+    found = scores_of(network.cuda(), image, window, device="cuda")
+    assert found.device == image.device
+    torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)  # TF32
 
 
 @pytest.mark.parametrize("shape", [(5, 19, 16), (21, 33, 40), (1, 11, 90)])
