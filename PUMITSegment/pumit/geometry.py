@@ -44,13 +44,16 @@ def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
     return tuple(window)
 
 
-def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Grid:
+def perpendicular_grid(
+    array: Array, steps_mm: Floats, origin_lps: Floats, *, is_label: bool = False
+) -> Grid:
     """Resample voxels to a grid with perpendicular axes, if necessary.
 
     A single slice becomes planar: its third axis is the slice's normal, on the side of the file's
     third axis, and its slice spacing is `PLANAR_SLICE_SPACING_MM`. A sheared grid (gantry tilt, or
     an affine from a registration) is linearly interpolated. Its first axis, the plane of its slices
-    and their number stay. Voxels outside the scan get its minimum.
+    and their number stay. Voxels outside the scan get its minimum. Labels are not interpolated:
+    each voxel takes the nearest one, or background outside.
 
     Args:
         array: Shape (D, H, W) or (C, D, H, W).
@@ -81,7 +84,8 @@ def perpendicular_grid(array: Array, steps_mm: Floats, origin_lps: Floats) -> Gr
             "the file's orientation is damaged, export it again."
         )
     if _shear(direction) > SHEAR_TOLERANCE:
-        return _unsheared(array, steps, np.asarray(origin_lps, dtype=np.float64))
+        origin = np.asarray(origin_lps, dtype=np.float64)
+        return _unsheared(array, steps, origin, is_label=is_label)
     return array, _triple(lengths[::-1]), _triple(origin_lps), direction
 
 
@@ -143,7 +147,7 @@ def _target_grid(
     return (d, h, w), _triple(spacing_whd[::-1]), first, direction
 
 
-def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
+def _unsheared(array: Array, steps: Floats, origin: Floats, *, is_label: bool) -> Grid:
     from scipy.ndimage import affine_transform
 
     shape, spacing, first, direction = _target_grid(array.shape[-3:], steps, origin)
@@ -161,10 +165,10 @@ def _unsheared(array: Array, steps: Floats, origin: Floats) -> Grid:
             matrix,
             offset,
             shape,
-            order=1,
+            order=0 if is_label else 1,
             # Unlike "constant", this keeps border voxels that rounding moves just outside.
             mode="grid-constant",
-            cval=float(channel.min()),
+            cval=0.0 if is_label else float(channel.min()),
             output=exact,
         )
         out[...] = np.rint(values) if array.dtype.kind in "biu" else values

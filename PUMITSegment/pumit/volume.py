@@ -111,19 +111,27 @@ class Volume:
 
     @staticmethod
     def from_steps(
-        array: Array, steps_mm: Floats, origin_lps: Floats, source: DicomSource | None = None
+        array: Array,
+        steps_mm: Floats,
+        origin_lps: Floats,
+        source: DicomSource | None = None,
+        *,
+        is_label: bool = False,
     ) -> Volume:
         """Create a volume from voxels and steps as stored in files; see `FileImage`.
 
         A single slice becomes planar; a sheared grid is resampled to a perpendicular one, see
         `perpendicular_grid`.
 
+        Args:
+            is_label: Whether voxels are labels, which are not interpolated.
+
         Raises:
             VolumeError: If a step is zero or not finite, or axes are (nearly) parallel.
         """
         step = float(np.linalg.norm(np.asarray(steps_mm, dtype=np.float64)[:, 2]))
         is_stated = array.shape[-3] == 1 and 0 < step < PLANAR_SLICE_SPACING_MM
-        grid = perpendicular_grid(array, steps_mm, origin_lps)
+        grid = perpendicular_grid(array, steps_mm, origin_lps, is_label=is_label)
         return Volume(*grid, source, step if is_stated else None)
 
     @staticmethod

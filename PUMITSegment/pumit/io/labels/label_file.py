@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pumit.errors import VolumeError
 from pumit.geometry import Triple
 from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.io.read import read_image
 from pumit.system.files import file_sha256
 from pumit.system.machine import free_bytes
 from pumit.system.wording import listed
@@ -262,10 +263,11 @@ def _read_volume(path: Path) -> Volume:
     if path.is_file():
         with parsing("label map"), path.open("rb") as stream:
             start = stream.read(16)
-    if not is_picture(start):
-        return Volume.read(path)
-    image = read_label_picture(path)
-    return Volume.from_steps(image.array, image.steps_mm, image.origin_lps)
+    image = read_label_picture(path) if is_picture(start) else read_image(path)
+    volume = Volume.from_steps(
+        image.array, image.steps_mm, image.origin_lps, image.source, is_label=True
+    )
+    return replace(volume, path=path.absolute())
 
 
 def distinct_values(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

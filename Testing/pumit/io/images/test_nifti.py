@@ -12,6 +12,7 @@ import pytest
 import SimpleITK
 from generated_scans import itk_image, pattern, refused, rotation
 from pumit.errors import VolumeError
+from pumit.io.labels.label_source import read_labels
 from pumit.volume import Volume
 
 # Byte offsets in a version 1 header.
@@ -150,6 +151,18 @@ def test_voxels_that_are_no_number_do_not_spread_where_a_sheared_grid_is_interpo
     assert array.min() == -3
     # Replaced before the interpolation, which so mixes it with its neighbours.
     assert ((array[2] > -3) & (array[2] < 40)).any()
+
+
+def test_labels_on_a_sheared_grid_are_not_interpolated_to_other_classes(tmp_path):
+    sform = np.array([[0.7, 0, 0, 10], [0, 0.9, 0.67, 20], [0, 0, 2.5, 30]])
+    labels = np.full((5, 6, 7), 9, np.uint8)  # the whole scan is labelled
+    labels[:, 3:] = 5
+    data = patched(SROW, "12f", *sform.ravel(), data=nifti(labels))
+    data = patched(QFORM_CODE, "2h", 0, 1, data=data)
+    scan = read(tmp_path, data)
+    found = read_labels(tmp_path / "a.nii", scan)
+    assert np.unique(found.volume.array).tolist() == [0, 5, 9]
+    assert [segment.value for segment in found.segments] == [5, 9]
 
 
 def test_qform_wins_over_a_sheared_template_space(tmp_path):
