@@ -213,9 +213,14 @@ class Report:
 
     def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:
         self._path = folder / REPORT
-        mark = settings_digest(tasks[0].settings)
+        self._mark = mark = settings_digest(tasks[0].settings)
         before = _read(self._path)
-        others = [row for row in before.values() if row.settings != mark and row.state == "done"]
+        made = {name: row for name, row in before.items() if (folder / row.result).exists()}
+        others = [
+            row
+            for name, row in before.items()
+            if row.settings != mark and (row.state == "done" or name in made)
+        ]
         if others and not again:
             raise ExportError(
                 f"{folder.name} holds results of another model or other options "
@@ -228,8 +233,13 @@ class Report:
             )
             for task in tasks
         }
+        # Until a scan is predicted again, its row tells what made the result that is there.
+        for name in self._rows.keys() & made.keys():
+            old = made[name]
+            self._rows[name] = replace(self._rows[name], settings=old.settings, file=old.file)
         # Scans finished earlier keep their rows.
         self._before = before
+        self._other_rows = [row for name, row in made.items() if name not in self._rows]
         self._paths = {task.scan.name: task.scan.path for task in tasks}
         self._written = 0.0
         self.save()
@@ -245,8 +255,10 @@ class Report:
             state = "done" if outcome.state == "done" else "failed"
             why = outcome.error or outcome.remark
             row = replace(row, state=state, model=outcome.model, structures=names,
-                          seconds=f"{outcome.seconds:g}", why=why,
-                          file=_file_digest(self._paths[outcome.name]))  # fmt: skip
+                          seconds=f"{outcome.seconds:g}", why=why)  # fmt: skip
+            if state == "done":
+                digest = _file_digest(self._paths[outcome.name])
+                row = replace(row, settings=self._mark, file=digest)
         self._rows[outcome.name] = row
         if time.monotonic() - self._written > _EVERY_S:
             self.save()
@@ -271,7 +283,7 @@ class Report:
         ):
             table = csv.DictWriter(handle, COLUMNS)
             table.writeheader()
-            table.writerows(asdict(row) for row in self._rows.values())
+            table.writerows(asdict(row) for row in (*self._rows.values(), *self._other_rows))
         self._written = time.monotonic()
 
     def count(self, state: str) -> int:

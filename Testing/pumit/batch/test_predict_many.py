@@ -4,6 +4,7 @@ import csv
 import errno
 import os
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -86,6 +87,39 @@ def test_results_of_other_options_are_not_mixed(tmp_path):
     others = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
     with pytest.raises(ExportError, match="another model or other options"):
         predict_many(others, tmp_path / "results", here)
+
+
+def stopped_at_once(tasks: Sequence[ScanTask]) -> Generator[Outcome, None, None]:
+    raise KeyboardInterrupt
+    yield
+
+
+def failing(tasks: Sequence[ScanTask]) -> Generator[Outcome, None, None]:
+    yield from (Outcome(task.scan.name, "failed", "No memory.") for task in tasks)
+
+
+@pytest.mark.parametrize("runner", [stopped_at_once, failing])
+def test_a_result_that_was_not_replaced_stays_one_of_its_own_options(tmp_path, runner):
+    tasks = make_tasks(tmp_path, ["a"])
+    predict_many(tasks, tmp_path / "results", here)
+    others = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
+    again = [ScanTask(t.scan, t.target, t.settings, again=True) for t in others]
+    with suppress(KeyboardInterrupt):
+        predict_many(again, tmp_path / "results", runner)
+    with pytest.raises(ExportError, match="another model or other options"):
+        predict_many(others, tmp_path / "results", here)
+    assert predict_many(tasks, tmp_path / "results", here).count("done") == 1
+
+
+def test_results_of_other_scans_in_the_folder_stay_in_the_report(tmp_path):
+    first, second = make_tasks(tmp_path, ["a", "b"])
+    predict_many([first, second], tmp_path / "results", here)
+    again = [ScanTask(first.scan, first.target, BatchSettings(flips=True), again=True)]
+    assert predict_many(again, tmp_path / "results", here).count("done") == 1
+    assert report_of(tmp_path)["b"]["state"] == "done"
+    both = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in (first, second)]
+    with pytest.raises(ExportError, match="another model or other options"):
+        predict_many(both, tmp_path / "results", here)
 
 
 def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path):
