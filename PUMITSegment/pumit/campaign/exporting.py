@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -87,7 +86,7 @@ def _data_set(campaign: Campaign, target: Path, *, is_msd: bool) -> str:
             labels, is_partial = _values(campaign, scan, volume, classes, ignored)
             has_unknown |= is_partial
             channels.add(volume.channels)
-            _write_images(campaign, scan, volume, temporary / "imagesTr" / case, is_msd=is_msd)
+            _write_images(volume, temporary / "imagesTr" / case, is_msd=is_msd)
             write_labels(labels, volume, temporary / "labelsTr" / f"{case}{_ENDING}")
         if len(channels) > 1:
             raise PumitError("Scans have different numbers of channels; leave some of them out.")
@@ -180,19 +179,18 @@ def _all(classes: Sequence[CampaignClass]) -> list[int]:
     return sorted({v for c in classes for v in c.values})
 
 
-def _write_images(
-    campaign: Campaign, scan: ScanEntry, volume: Volume, stem: Path, *, is_msd: bool
-) -> None:
-    paths, array = campaign.locate(scan), volume.array.reshape(-1, *volume.shape)
-    if is_msd and len(array) > 1:
+def _write_images(volume: Volume, stem: Path, *, is_msd: bool) -> None:
+    """Write a scan's channels from its voxels, on the grid of its label.
+
+    Not copies of its files, whose headers may name the patient, and whose grid may be sheared.
+    """
+    array = volume.array.reshape(-1, *volume.shape)
+    if is_msd:
+        array = array if len(array) > 1 else array[0]
         write_volume_file(array, volume, stem.with_name(f"{stem.name}{_ENDING}"))
         return
     for number, channel in enumerate(array):
-        target = stem.with_name(f"{stem.name}{'' if is_msd else f'_{number:04d}'}{_ENDING}")
-        if len(paths) == len(array) and paths[number].name.lower().endswith(_ENDING):
-            shutil.copyfile(paths[number], target)
-        else:
-            write_volume_file(channel, volume, target)
+        write_volume_file(channel, volume, stem.with_name(f"{stem.name}_{number:04d}{_ENDING}"))
 
 
 def _dicom(campaign: Campaign, target: Path) -> str:

@@ -1,6 +1,8 @@
 """Scans and labels are found in whatever folders labs have, and nothing is passed over silently."""
 
+import gzip
 import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
+from pumit.export.nifti import nifti_parts
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
 from pumit.io.labels.label_file import read_label_file
 from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.volume import Volume
 from two_balls import make_scan
 
 
@@ -491,6 +495,30 @@ def test_overlapping_classes_keep_their_values_in_any_order(tmp_path, labels, or
     assert np.array_equal(values, change(make_scan(0)[1]))
     names = [name for name in content["labels"] if name != "background"]
     assert names.index("whole") < names.index("core" if "core" in labels else "rest")
+
+
+def test_an_exported_image_is_on_the_grid_of_its_label_and_names_no_patient(tmp_path):
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    volume, _ = make_scan(0)
+    head, *slices = nifti_parts(volume.array, volume, note="PAT^NAME")
+    sheared = bytearray(head)
+    struct.pack_into("<f", sheared, 280 + 16 + 8, volume.spacing_mm[0] / 4)  # a gantry tilt
+    with (
+        (folder / "a.nii.gz").open("wb") as packed,
+        gzip.GzipFile("PATNAME.nii", "wb", fileobj=packed) as file,
+    ):
+        file.write(bytes(sheared) + b"".join(slices))
+    campaign = Campaign.create(tmp_path / "c", [folder], ["ball"])
+    scan = campaign.scans()[0]
+    volume = campaign.volume(scan)
+    ball = Segment("ball", np.ones(volume.shape, bool))
+    campaign.accept(scan, Segmentation(volume, (ball,), Algorithm("PUMIT default", "1")))
+    export(campaign, "nnunet", tmp_path / "e")
+    image = tmp_path / "e" / "imagesTr" / "c_001_0000.nii.gz"
+    assert Volume.read(image).shape == Volume.read(tmp_path / "e/labelsTr/c_001.nii.gz").shape
+    assert b"PATNAME" not in image.read_bytes()
+    assert b"PAT^NAME" not in gzip.decompress(image.read_bytes())
 
 
 def test_a_part_of_a_class_that_was_not_drawn_is_unknown_in_an_export(tmp_path):
