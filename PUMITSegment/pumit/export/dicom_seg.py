@@ -42,6 +42,7 @@ IDENTIFYING = {
     "PhysiciansOfRecordIdentificationSequence", "NameOfPhysiciansReadingStudy",
     "PhysiciansReadingStudyIdentificationSequence", "OperatorsName", "StudyDescription",
     "ReferencedPatientSequence", "StudyID", "StationName",
+    "AdmittingDiagnosesDescription", "AdmittingDiagnosesCodeSequence",
 }  # fmt: skip
 # The standard requires them, also empty.
 REQUIRED = (

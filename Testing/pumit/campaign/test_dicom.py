@@ -25,6 +25,7 @@ def dicom_campaign(tmp_path: Path) -> Campaign:
             header = pydicom.dcmread(file)
             header.OtherPatientNames = f"{patient}^Second"
             header.PatientComments = header.StudyDescription = f"of {patient}"
+            header.AdmittingDiagnosesDescription = f"{patient} fell"
             header.PhysiciansOfRecord = header.InstitutionName = f"{patient} and sons"
             header.OtherPatientIDsSequence = [pydicom.Dataset()]
             header.OtherPatientIDsSequence[0].PatientID = f"{patient}-78"
