@@ -96,6 +96,12 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
             "Files of the source DICOM series were replaced since the scan was opened; open it "
             "again, then write the result."
         )
+    for keyword in ("StudyInstanceUID", "FrameOfReferenceUID"):
+        if len({str(header.get(keyword) or "") for header in headers}) > 1:
+            raise ExportError(
+                f"The source DICOM images have several values of {keyword}, so they cannot be "
+                "referenced together; write .seg.nrrd instead."
+            )
     return headers
 
 
@@ -165,7 +171,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
         return False
-    if "FrameOfReferenceUID" not in first:
+    if not first.get("FrameOfReferenceUID"):
         logger.warning(
             "The source series has no frame of reference; a new one is generated for the result."
         )

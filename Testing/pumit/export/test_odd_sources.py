@@ -211,6 +211,23 @@ def test_a_place_without_a_pixel_size_is_refused(tmp_path, suffix):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("suffix", [".dcm", ".rtstruct.dcm"])
+def test_an_empty_frame_of_reference_becomes_a_new_one(tmp_path, suffix):
+    volume = saved(tmp_path, stack("2", FrameOfReferenceUID="", **SIZE))
+    write_segmentation(two_segments(volume), tmp_path / f"out{suffix}")
+    assert dcmread(tmp_path / f"out{suffix}").FrameOfReferenceUID
+
+
+@pytest.mark.parametrize("suffix", [".dcm", ".rtstruct.dcm"])
+@pytest.mark.parametrize("keyword", ["FrameOfReferenceUID", "StudyInstanceUID"])
+def test_images_of_two_frames_of_reference_or_studies_are_refused(tmp_path, keyword, suffix):
+    files = stack("2", **SIZE)
+    setattr(files[0], keyword, "1.2.3")
+    volume = saved(tmp_path, files)
+    with pytest.raises(ExportError, match=f"several values of {keyword}"):
+        write_segmentation(two_segments(volume), tmp_path / f"out{suffix}")
+
+
 @pytest.mark.parametrize("kind", ["gray cine with a place", "NM windows at a detector"])
 def test_frames_that_slicer_stacks_at_one_place_are_refused(tmp_path, kind):
     """Only the first of them would be at the place of the file."""
