@@ -481,9 +481,9 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
     sys.stderr.writelines(f"{remark}\n" for remark in remarks)
     check_source(args.output, volume)
     parts = [_found_in(volume, args, step, name) for name in _of_one_model(args)]
-    found = parts[0]
-    if len({part.model for part in parts}) > 1:
-        found = replace(found, model=" and ".join(dict.fromkeys(part.model for part in parts)))
+    found, models = parts[0], {part.model: part.version for part in parts}
+    if len(models) > 1:
+        found = replace(found, model=" and ".join(models), version=" and ".join(models.values()))
     segments = tuple(segment for part in parts for segment in segments_of(part.found))
     if len(segments) == 1:
         meaning = concept_for(args.terminology) if args.terminology else _meaning_of(found)
@@ -497,7 +497,7 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
         "estimated_iou": None,
         "model": found.model,
         "model_version": found.version,
-        "weights_sha256": read_recipe(find_model(args.find_model or found.model))[1],
+        "weights_sha256": " and ".join(read_recipe(find_model(model))[1] for model in models),
         "device": str(pick_device(args.device)),
         "licence": found.licence,
         "remarks": list(dict.fromkeys(remark for part in parts for remark in part.remarks)),

@@ -92,6 +92,17 @@ def test_several_names_run_a_model_once(scan, tmp_path, monkeypatch):
     assert header.index("Name:=Right kidney") < header.index("Name:=Left kidney")
 
 
+def test_structures_of_two_models_are_written_together(scan, tmp_path, capfd):
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    add_model(tmp_path / "w", "others", ABDOMEN)
+    out = tmp_path / "both.seg.nrrd"
+    names = "left kidney, my own thing"
+    assert main(["segment", str(scan), "--find", names, "-o", str(out), "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    assert (printed["model"], printed["segment"]) == ("organs and others", "Left kidney, My own thing")
+    assert len(printed["weights_sha256"].split(" and ")) == 2
+
+
 def test_a_scan_that_does_not_say_what_it_is_gets_no_model_by_guess(scan, tmp_path, capfd):
     for name in ("organs-ct", "organs-mr"):
         add_model(tmp_path / "w", name, KIDNEYS)
