@@ -17,6 +17,7 @@ from pumit.export.terminology import concept_for
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
+from pydicom.uid import MultiFrameGrayscaleWordSecondaryCaptureImageStorage
 
 OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
 
@@ -55,6 +56,19 @@ def test_times_are_a_question_and_a_segmentation_of_one_refers_to_its_own_frames
     contours = dcmread(tmp_path / "r.dcm").ROIContourSequence[0].ContourSequence
     found = {int(c.ContourImageSequence[0].ReferencedFrameNumber) for c in contours}
     assert found == {3 * time - 1, 3 * time}
+
+
+def test_a_rescale_outside_of_the_groups_of_a_secondary_capture_is_applied(tmp_path):
+    positions = [np.array([0.0, 0, 2 * k]) for k in range(3)]
+    stored = write_enhanced(tmp_path / "e.dcm", positions)
+    ds = dcmread(tmp_path / "e.dcm")
+    for frame in ds.PerFrameFunctionalGroupsSequence:
+        del frame.PixelValueTransformationSequence
+    ds.SOPClassUID = MultiFrameGrayscaleWordSecondaryCaptureImageStorage
+    ds.RescaleSlope, ds.RescaleIntercept = 2, -1000
+    ds.save_as(tmp_path / "e.dcm")
+    expected = 2 * stored.astype(int) - 1000
+    np.testing.assert_array_equal(Volume.read(tmp_path / "e.dcm").array, expected)
 
 
 def test_missing_frames_are_refused(tmp_path):

@@ -99,7 +99,10 @@ def test_structures_of_two_models_are_written_together(scan, tmp_path, capfd):
     names = "left kidney, my own thing"
     assert main(["segment", str(scan), "--find", names, "-o", str(out), "--json"]) == 0
     printed = json.loads(capfd.readouterr().out)
-    assert (printed["model"], printed["segment"]) == ("organs and others", "Left kidney, My own thing")
+    assert (printed["model"], printed["segment"]) == (
+        "organs and others",
+        "Left kidney, My own thing",
+    )
     assert len(printed["weights_sha256"].split(" and ")) == 2
 
 

@@ -354,7 +354,8 @@ def _slice_of_frame(file: DicomFile, index: int, frame: Dataset, shared: Dataset
         if (value := first_value(group(sequence), keyword)) is not None
     }
     measures = group("PixelMeasuresSequence")
-    rescale = group("PixelValueTransformationSequence")
+    # A secondary capture may state it for all frames, outside of the groups (PS3.3 C.8.6.3).
+    rescale = group("PixelValueTransformationSequence") or file.header
     return _slice(file, index, place, measures, rescale, differences)
 
 
