@@ -82,7 +82,13 @@ def choose_stack(files: Sequence[DicomFile], series: str | None) -> Stack:
         )
     stacks = _stacks_of_series(uid, by_series[uid])
     if number:
-        stacks = [s for s in stacks if s.choice == series] or stacks
+        named = [s for s in stacks if s.choice == series]
+        if not named and len(stacks) == 1:
+            raise VolumeError(
+                f"There is no stack {series}: the series has only one, {stacks[0].description}. "
+                f"Choose it as {uid}, if it is the one that is meant."
+            )
+        stacks = named or stacks
     if len(stacks) > 1:
         described = [(s.choice, s.description) for s in stacks]
         raise _question(described, f"{len(stacks)} stacks of slices in one series")

@@ -100,6 +100,11 @@ def test_echoes_are_a_question_that_names_the_echo_time(tmp_path):
     # The series alone, or a stack that is not there, is still a question.
     question(tmp_path / "mr", series="1.2.3")
     question(tmp_path / "mr", series="1.2.3#7")
+    # If one echo is gone, the other is not read in its place.
+    for file in (tmp_path / "mr").glob("a*"):
+        file.unlink()
+    with pytest.raises(VolumeError, match=r"no stack 1\.2\.3#1"):
+        Volume.read(tmp_path / "mr", series="1.2.3#1")
 
 
 def test_unequal_repetition_is_refused_with_a_position(tmp_path):
