@@ -416,6 +416,8 @@ class Campaign(CampaignFolder):
         def place(now: ScanEntry) -> None:
             os.replace(written, home / LABEL)
             set_aside(home / DICOM_LABEL, now.revision)
+            if lock is None:  # the draft may be another person's
+                keep_copy(home / DRAFT, now.revision)
 
         try:
             made = self._change_label(scan, changed, place)

@@ -84,6 +84,20 @@ def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(make_campa
     assert not files.shown.exists()
 
 
+def test_another_persons_draft_is_kept_as_a_copy_where_a_label_file_is_accepted(
+    make_campaign, truth_of
+):
+    campaign = make_campaign(2)
+    scan = campaign.scans()[0]
+    campaign.save_draft(scan, truth_of(scan, ("inner", "outer")))
+    draft = campaign.home(scan) / "draft.seg.nrrd"
+    drawn = draft.read_bytes()
+    campaign.accept(scan, truth_of(scan))  # without the lock of who drew
+    assert not draft.exists()
+    kept = list((campaign.home(scan) / "previous").iterdir())
+    assert [file.read_bytes() for file in kept] == [drawn]
+
+
 def test_undo_keeps_a_draft_that_is_newer_than_the_label(make_campaign, truth_of):
     campaign = make_campaign(2)
     scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]))
