@@ -23,6 +23,7 @@ from pumit.training.loop.task import Task
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.training import TrainingRecipe
+from pumit.training.run.resume_state import LAST, step_saved
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
         reporter=reporter,
     )
     if run.is_first and not target.is_file():  # e.g. no validation case has any class
-        reporter.written(lambda: write(state, trial.schedule.steps))
+        step = step_saved(trial.folder / LAST) or 0  # fewer than planned if the time was used up
+        reporter.written(lambda: write(state, step))
     return target
 
 

@@ -96,8 +96,8 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
             "validation": recipe.validation.model_dump(),
         }
 
-    def validation(self) -> Validate:
-        """Return the sliding-window validation."""
+    def validation(self) -> Validate | None:
+        """Return the sliding-window validation, or None without validation cases."""
         run, ready = self.run, self.ready
         second = build_network(ready.network, **ready.sizes)
         self.scores = SegmentationValidation(
@@ -109,7 +109,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         )
         self.scores.before_window = run.reporter.check
         self.scores.on_answer = OverlayPictures(run.reporter, run.output, ready.data.classes)
-        return self.scores
+        return self.scores if ready.split.validation else None
 
     def task(self) -> Task:
         """Return the training task on the prepared cases."""

@@ -1,5 +1,6 @@
 """A run ends with the best model that it has, when someone asks for it."""
 
+import math
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, 
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.task import SegmentationTask
-from segmentation_runs import assert_same_weights
+from pumit.training.segmentation.validation import SegmentationValidation
+from segmentation_runs import RECIPE, assert_same_weights
 from tiny_run import during_step, run_line
 
 SCHEDULE = {
@@ -69,6 +71,23 @@ def test_a_wish_to_finish_before_there_is_a_model_is_reported_and_dropped(tmp_pa
     run_line(tmp_path, each_step=each_step)
     assert len(steps) == 24
     assert any(r.get("event") == "no model" for r in read_log(tmp_path)[0])
+
+
+def test_a_run_without_validation_cases_finishes_with_its_latest_step(tmp_path, monkeypatch):
+    write_pairs(tmp_path / "set", 2)
+    out = tmp_path / "out"
+    during_step(monkeypatch, SegmentationTask, 3, lambda: send_command(out, "finish"))
+    train(tmp_path, data={**RECIPE["data"], "validation": []})
+    assert_finished(out, 3)
+
+
+def test_a_model_that_no_validation_chose_has_the_step_at_which_the_time_was_used_up(
+    tmp_path, monkeypatch
+):
+    write_pairs(tmp_path / "set", 2)
+    monkeypatch.setattr(SegmentationValidation, "__call__", lambda *given: {"score": math.nan})
+    best = train(tmp_path, schedule={**SCHEDULE, "seconds": 0.0})
+    assert read_recipe(best)[0]["step"] == 1
 
 
 def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path):
