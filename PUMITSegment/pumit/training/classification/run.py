@@ -238,9 +238,10 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         network.load_state_dict(checkpoint.state)
         answers = {s: self._answer(network, s) for s in SPLITS[1:] if s in self.data.splits}
         measured = {s: _measures(a, self.data.splits[s].labels) for s, a in answers.items()}
-        _write_answers(self.run.output / "answers.csv", self.data, answers)
+        target, written = self.run.output / "answers.csv", self.run.reporter.written
+        written(lambda: _write_answers(target, self.data, answers))
         content = {**checkpoint.recipe, "metrics": measured}
-        save_checkpoint(self.run.model, checkpoint.state, content)
+        written(lambda: save_checkpoint(self.run.model, checkpoint.state, content))
         self.run.report(
             {
                 "model": self.run.model.name,

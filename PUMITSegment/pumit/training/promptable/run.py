@@ -188,8 +188,9 @@ class PromptableJob(PromptedJob[FineTuningRecipe]):
         assert step is not None  # the loop wrote it
         write = write_checkpoint(self, Trial(run.output, self.recipe.schedule), best[0])
         more = {LAYER_RANGES: ranges} if ranges else {}
-        run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share, **more))
+        # The model last: its `tuned_share` says that the scores are written.
         self.write_result(found, rows, step=step, tuned_share=share)
+        run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share, **more))
 
     def smaller(self) -> str | None:
         """Halve the fields per step, then the targets per field."""

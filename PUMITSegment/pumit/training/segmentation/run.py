@@ -157,7 +157,7 @@ class SegmentationJob(TrainingJob[SegmentationRecipe]):
         pieces = list(validation.segmenter.single_piece)
         told = {"single_piece": pieces, "expected_dice": validation.expected_dice}
         recipe = {**checkpoint.recipe, **{key: value for key, value in told.items() if value}}
-        save_checkpoint(best[0], checkpoint.state, recipe)
+        run.reporter.written(lambda: save_checkpoint(best[0], checkpoint.state, recipe))
         summary = means_json(summarize(rows))
         result = {
             "step": checkpoint.header.step,

@@ -13,11 +13,12 @@ import pytest
 import SimpleITK
 import torch
 import yaml
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import CheckpointError, DiskFullError, PumitError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.runs import read_log
+from pumit.training.classification import run as classification_run
 from pumit.training.classification.run import plan_of, read_data
 from pumit.training.model_card.write import write_card
 from pumit.training.recipes.classification import ClassificationRecipe
@@ -120,6 +121,23 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained):
     model = load_classifier(path, device="cpu")
     likely = model.classify(Volume(np.full((8, 8, 8), 220, np.uint8))).probabilities
     assert likely["1"] > 0.6
+
+
+@pytest.mark.parametrize("place", ["_write_answers", "save_checkpoint"])
+def test_a_disk_that_is_full_at_the_end_is_waited_for(folder, swift, monkeypatch, place):
+    monkeypatch.setattr("pumit.training.run.reporter.ROOM_TRY_SECONDS", 0.1)
+    work, tried = getattr(classification_run, place), []
+
+    def full_at_first(*given: Any) -> Any:
+        tried.append(given)
+        if len(tried) == 1:
+            raise DiskFullError("The disk is full.")
+        return work(*given)
+
+    monkeypatch.setattr(classification_run, place, full_at_first)
+    path = run(folder, schedule={**RECIPE["schedule"], "steps": 1})
+    assert len(tried) == 2
+    assert "test" in read_recipe(path)[0]["metrics"]
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from pumit.networks.build import build_network
 from pumit.runs import read_log
 from pumit.training.promptable.plan import plan_clicks, scans_of
 from pumit.training.promptable.validation import validated_structures
+from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.train import finetune
 from pumit.training.validate import read_recipe as read_recipe_keys
@@ -153,6 +154,21 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab):
     pictures = [r["overlay"] for r in found if "overlay" in r]
     assert pictures
     assert all((lab / "out" / picture).is_file() for picture in pictures)
+
+
+def test_a_run_that_is_stopped_while_it_writes_its_scores_writes_them_when_it_goes_on(
+    lab, monkeypatch
+):
+    def stopped(*_: Any) -> None:
+        raise RunStopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.promptable.run.write_json", stopped)
+        with pytest.raises(RunStopped):
+            run(lab, part="decoder", overrides={"steps": 1})
+    best = run(lab, part="decoder", overrides={"steps": 1})
+    result = json.loads((lab / "out" / "validation.json").read_text())
+    assert result["tuned_share"] == read_recipe(best)[0]["tuned_share"]
 
 
 @pytest.mark.slow

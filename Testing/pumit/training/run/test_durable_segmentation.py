@@ -13,7 +13,7 @@ import torch
 import yaml
 from labelled_scans import write_pairs
 from line_task import LineTask, draw_line
-from pumit.errors import CheckpointError, TrainingError, VolumeError
+from pumit.errors import CheckpointError, DiskFullError, TrainingError, VolumeError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
@@ -142,6 +142,22 @@ def test_out_of_memory_makes_patches_smaller_and_goes_on(folder, short_of_memory
     short_of_memory.clear()
     train(folder, "short", plan=plan, schedule={**schedule, "steps": 4})
     assert [shape[2:] for shape in short_of_memory] == [(16, 32, 64)]
+
+
+def test_a_disk_that_is_full_at_the_end_is_waited_for(folder, swift, monkeypatch):
+    monkeypatch.setattr("pumit.training.run.reporter.ROOM_TRY_SECONDS", 0.1)
+    save, tried = segmentation_run.save_checkpoint, []
+
+    def full_at_first(*given: Any) -> str:
+        tried.append(given)
+        if len(tried) == 1:
+            raise DiskFullError("The disk is full.")
+        return save(*given)
+
+    monkeypatch.setattr(segmentation_run, "save_checkpoint", full_at_first)
+    train(folder, "whole")  # a finished run measures its best model again
+    assert len(tried) == 2
+    assert read_status(folder / "whole").state == "finished"
 
 
 @pytest.mark.slow
