@@ -669,3 +669,55 @@ def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, ser
     with tab.page.expect_download():
         tab.page.locator("[data-format='nii.gz']").click()
     assert len(again.engine.sessions) == 1
+
+
+def test_changes_made_during_a_download_are_not_called_saved(tab):
+    tab.click_spot()
+    held = tab.hold("/export")
+    with tab.page.expect_download():
+        tab.page.locator("[data-format='nii.gz']").click()
+        tab.wait_for(held)
+        left, top, right, bottom = tab.tiles()[0]
+        tab.page.mouse.click((left + right) / 2, (top + bottom) / 2)
+        tab.says("mL")
+        held[0].continue_()
+    tab.says("Downloaded")
+    closes = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    assert not tab.page.evaluate(closes)
+
+
+def test_a_second_search_replaces_the_first(tab):
+    search = tab.server.engine.segment_automatically
+    tab.server.engine.segment_automatically = lambda session, model, **options: search(
+        session, "slow", **options
+    )
+    tab.page.get_by_label("Find by name").fill("liver")
+    find = tab.page.get_by_role("button", name="Find", exact=True)
+    find.click()
+    tab.says("Looking for")
+    tab.page.wait_for_timeout(700)
+    find.click()
+    tab.page.wait_for_timeout(1500)
+    assert tab.page.locator("#problem").is_hidden()
+    assert tab.page.get_by_role("button", name="Stop").is_visible()
+    tab.page.get_by_role("button", name="Stop").click()
+    tab.page.get_by_text("The computation was cancelled.").wait_for()
+
+
+def test_a_file_that_is_read_slowly_does_not_replace_the_next_one(tab, other, tmp_path):
+    shown = tab.server.state.scan
+    (tmp_path / "slow.nii").write_bytes(nifti_bytes(shown.array, shown))
+    tab.page.evaluate(
+        "() => { const load = niivue.NVImage.loadFromFile; niivue.NVImage.loadFromFile ="
+        "async (given) => { if (given.name === 'slow.nii') await new Promise((go) =>"
+        "{ window.go = go; }); return load.call(niivue.NVImage, given); }; }"
+    )
+    tab.page.locator("#file").set_input_files(tmp_path / "slow.nii")
+    tab.page.wait_for_function("() => window.go")
+    tab.page.locator("#file").set_input_files(other[1])
+    tab.says("Click inside")
+    tab.click_spot()
+    tab.page.evaluate("go()")
+    tab.page.wait_for_timeout(1000)
+    assert tab.page.evaluate("current().prompts.length") == 1
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])

@@ -12,7 +12,7 @@ const CHUNK_BYTES = 1 << 22;
 const COLORS = ["#f2c14e", "#4fd1c5", "#e76f9b", "#7aa5f7", "#9bd65b", "#f28e4b", "#b98ee8", "#e8e8e8"];
 const byId = (id) => document.getElementById(id);
 
-let nv, scan, lease, token, overlay, search; // scan: id, dims, steps (LPS columns), origin, geometry, isDicom, restore()
+let nv, scan, lease, token, overlay, search, chosen; // scan: id, dims, steps (LPS columns), origin, geometry, isDicom, restore()
 let opening = Promise.resolve(); // afterwards the session has the scan that is shown, or there is no session
 let present = { segments: [], current: 0 };
 let past = [], future = [], nextId = 1, isDirty = false, running = 0, started = 0;
@@ -257,6 +257,7 @@ async function openFile(file) {
   };
   const send = () => call(`${API}/volume`, { body: packArray(values, [dims[2], dims[1], dims[0]]), meta, accept: "bytes" });
   const masks = await makeOverlay(image);
+  if (file !== chosen) return; // another one was chosen while this one was read
   say("Sending the scan to the server.");
   await openScan(async () => {
     const { headers } = await send();
@@ -432,13 +433,14 @@ function travel(from, to, said) {
 async function find(structure, options = {}) {
   busy(1);
   byId("stop").hidden = false;
-  search = new AbortController();
+  const own = search = new AbortController();
   say(`Looking for ${structure}.`);
   try {
     const { bytes } = await ask(`${API}/find`, { body: { structure, ...options }, signal: search.signal });
     const { meta, arrays } = unpackBundle(bytes);
     await takeFound(meta, arrays);
   } catch (error) {
+    if (error.status === 409 && search !== own) return; // a newer search replaced it
     if (error.kind === "UnknownModality" && !options.modality) {
       const said = window.prompt(`${error.message}\nWrite CT or MR:`, "CT");
       if (said) return await find(structure, { ...options, modality: said.trim().toUpperCase() });
@@ -446,7 +448,7 @@ async function find(structure, options = {}) {
       return await find(structure, { ...options, anyway: true });
     } else fail(error);
   } finally {
-    byId("stop").hidden = true;
+    if (search === own) byId("stop").hidden = true;
     busy(-1);
   }
 }
@@ -739,7 +741,7 @@ function toolChanged() {
 // --- download ---------------------------------------------------------------------------------------------
 
 async function download(format) {
-  const segments = present.segments.filter((s) => answerOf(s)?.box);
+  const saved = present, segments = saved.segments.filter((s) => answerOf(s)?.box);
   if (!segments.length) return;
   busy(1);
   say("Writing the file.");
@@ -758,7 +760,7 @@ async function download(format) {
     link.download = `segmentation.${format}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    isDirty = false;
+    if (present === saved) isDirty = false;
     say(`Downloaded ${link.download}.`);
   } catch (error) {
     fail(error);
@@ -871,8 +873,9 @@ async function enter() {
 
 async function takeFile(file) {
   if (!file || !token || (isUnsaved() && !window.confirm("Segments of this scan are not saved. Open another one?"))) return;
+  chosen = file;
   busy(1);
-  await openFile(file).catch(fail);
+  await openFile(file).catch((error) => { if (file === chosen) fail(error); });
   busy(-1);
 }
 
