@@ -77,7 +77,7 @@ class Volume:
             raise VolumeError(f"Origin must be three finite numbers, got {origin}.")
         direction = np.asarray(self.direction, dtype=np.float64)
         if direction.shape != (3, 3) or not np.allclose(
-            direction @ direction.T, np.eye(3), atol=1e-3
+            direction.T @ direction, np.eye(3), atol=1e-3
         ):
             raise VolumeError(
                 "Direction must be a 3 x 3 matrix of perpendicular unit axes; "

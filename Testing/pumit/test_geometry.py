@@ -66,6 +66,17 @@ def test_perpendicular_grid_is_left_alone():
     assert is_sheared(steps(0.1, 33))
 
 
+def test_a_grid_that_is_hardly_sheared_is_left_alone_however_it_is_turned():
+    array = np.zeros(SHAPE)
+    # Upper triangle: each two axes have a cosine of 0.0009.
+    nearly = np.linalg.cholesky(np.full((3, 3), 0.0009) + np.diag([0.9991] * 3)).T
+    for angle in range(0, 180, 15):
+        assert (
+            Volume.from_steps(array, rotation(angle, -angle, 2 * angle) @ nearly, ORIGIN).array
+            is array
+        )
+
+
 def test_steps_that_differ_beyond_all_measure_are_refused():
     grid = np.array([[1e-30, 0, 0], [0, 1, 1e25], [0, 0, 1e25]])
     with pytest.raises(VolumeError, match="times the voxels"):
