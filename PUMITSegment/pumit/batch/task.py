@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
@@ -150,6 +151,7 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     check_source(target, volume)
     found, algorithm = predictor_for(task.settings)(volume, watch)
     target.parent.mkdir(parents=True, exist_ok=True)
+    remark = found.remark if task.again else f"{found.remark} {_kept(target)}".strip()
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
         # Label values mean the same class in every file, even if all are background. Overlapping
@@ -165,7 +167,18 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
         for number, (label, voxels) in enumerate(zip(found.classes, counts, strict=True), start=1)
         if voxels
     ]
-    return Outcome(scan.name, "done", "", algorithm.name, tuple(classes), remark=found.remark)
+    return Outcome(scan.name, "done", "", algorithm.name, tuple(classes), remark=remark)
+
+
+def _kept(target: Path) -> str:
+    """Move a result without its companions aside, as it may have been corrected; say where."""
+    if not target.exists():
+        return ""
+    folder = target.with_name("previous")
+    folder.mkdir(exist_ok=True)
+    names = (f"{number}-{target.name}" if number else target.name for number in count())
+    target.replace(kept := next(p for p in map(folder.joinpath, names) if not p.exists()))
+    return f"The result before is kept as {folder.name}/{kept.name}."
 
 
 def _write_companions(

@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pumit.batch.run import COLUMNS, LOCK, predict_many, run_in_processes
 from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap
+from pumit.export.companions import Companions
 from pumit.system.files import file_lock
 
 
@@ -120,6 +122,20 @@ def test_results_of_other_scans_in_the_folder_stay_in_the_report(tmp_path):
     both = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in (first, second)]
     with pytest.raises(ExportError, match="another model or other options"):
         predict_many(both, tmp_path / "results", here)
+
+
+def test_a_result_without_its_statistics_is_kept_as_it_may_be_corrected(tmp_path):
+    (task,) = make_tasks(tmp_path, ["a"])
+    task.target.write_bytes(b"corrected")
+    measured = replace(task, companions=Companions("csv"))
+    seen: list[Outcome] = []
+    predict_many([measured], tmp_path / "results", here, on_outcome=seen.append)
+    assert measured.is_done
+    assert (tmp_path / "results" / "previous" / "a.nii.gz").read_bytes() == b"corrected"
+    assert seen[0].remark == "The result before is kept as previous/a.nii.gz."
+    again = replace(measured, again=True)
+    predict_many([again], tmp_path / "results", here, on_outcome=seen.append)
+    assert seen[1].remark == ""
 
 
 def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path):
