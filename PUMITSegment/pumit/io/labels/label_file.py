@@ -299,7 +299,9 @@ def named_segments(path: Path) -> tuple[LabelledSegment, ...]:
 
     with parsing("NRRD file"), muted_stderr():
         reader = read_header(path, "NRRD")
-        header: dict[str, str] = {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
+        # ITK passes on the file's bytes.
+        stored = {k: reader.GetMetaData(k) for k in reader.GetMetaDataKeys()}
+        header = {k: _text(v.encode("utf-8", "surrogateescape")) for k, v in stored.items()}
     numbers = sorted(int(m[1]) for k in header if (m := re.fullmatch(r"Segment(\d{1,6})_ID", k)))
     # Slicer before 4.11 wrote one 0/1 component per segment, without these two keys.
     is_old = not any(f"Segment{i}_Layer" in header for i in numbers)
@@ -332,8 +334,8 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
     """
     stem = re.sub(r"(\.nii)?\.gz$|\.\w+$", "", path.name, flags=re.IGNORECASE)
     try:
-        text = path.with_name(f"{stem}{COLOR_TABLE}").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = _text(path.with_name(f"{stem}{COLOR_TABLE}").read_bytes())
+    except OSError:
         return ()
     found: dict[int, LabelledSegment] = {}
     for line in text.splitlines():
@@ -345,6 +347,14 @@ def tabled_segments(path: Path) -> tuple[LabelledSegment, ...]:
             )
             found.setdefault(segment.value, segment)
     return tuple(found.values())
+
+
+def _text(stored: bytes) -> str:
+    """Decode text of Slicer, which wrote in the code page of Windows before it wrote in UTF-8."""
+    try:
+        return stored.decode("utf-8")
+    except UnicodeDecodeError:
+        return stored.decode("cp1252", "replace")
 
 
 def _is_number(text: str) -> bool:

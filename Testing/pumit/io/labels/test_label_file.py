@@ -69,6 +69,21 @@ def test_names_come_from_the_color_table_beside_a_label_map(tmp_path, suffix):
     assert not read_label_file(path).is_named
 
 
+def test_names_in_the_code_page_of_windows_are_read(tmp_path):
+    mask = np.zeros((2, 3, 4), bool)
+    mask[1] = True
+    segmentation = Segmentation(
+        Volume(mask.astype(np.uint8)), (Segment("Schädel", mask),), Algorithm("PUMIT", "1")
+    )
+    write_seg_nrrd(segmentation, tmp_path / "a.seg.nrrd")
+    data = (tmp_path / "a.seg.nrrd").read_bytes()
+    (tmp_path / "a.seg.nrrd").write_bytes(data.replace("ä".encode(), "ä".encode("cp1252")))
+    save(mask.astype(np.uint8), tmp_path / "b.nrrd")
+    (tmp_path / "b_ColorTable.ctbl").write_bytes("1 Schädel 255 0 0 255\n".encode("cp1252"))
+    for name in ("a.seg.nrrd", "b.nrrd"):
+        assert [s.name for s in read_label_file(tmp_path / name).segments] == ["Schädel"]
+
+
 def test_what_is_no_label_map_is_refused(tmp_path):
     with pytest.raises(VolumeError, match="not whole numbers"):
         read_label_file(save(np.full((3, 4, 5), 0.5, np.float32), tmp_path / "a.nii.gz"))
