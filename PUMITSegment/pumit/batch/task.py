@@ -24,6 +24,7 @@ from pumit.errors import (
 )
 from pumit.export.companions import Companions, ResultOrigin
 from pumit.io.scans import Scan, suffix_of
+from pumit.system.files import refuse_replacing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.watch import UNWATCHED, Watch
 
@@ -145,7 +146,9 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
 
     scan, target = task.scan, task.target
     if task.settings.has_channel_files:
-        volume = read_scan(channel_files(scan.path))
+        files = channel_files(scan.path)
+        refuse_replacing(target, files)
+        volume = read_scan(files)
     else:
         volume = Volume.read(scan.path, series=scan.series)
     check_source(target, volume)

@@ -124,6 +124,15 @@ def test_results_of_other_scans_in_the_folder_stay_in_the_report(tmp_path):
         predict_many(both, tmp_path / "results", here)
 
 
+def test_no_channel_of_a_scan_is_replaced_by_its_result(tmp_path):
+    task, other = make_tasks(tmp_path, ["a_0000", "a_0001"])
+    before = other.scan.path.read_bytes()
+    settings = BatchSettings(has_channel_files=True)
+    outcome = work(ScanTask(task.scan, other.scan.path, settings, again=True))
+    assert "would replace the file it is made from" in outcome.error
+    assert other.scan.path.read_bytes() == before
+
+
 def test_a_result_without_its_statistics_is_kept_as_it_may_be_corrected(tmp_path):
     (task,) = make_tasks(tmp_path, ["a"])
     task.target.write_bytes(b"corrected")
