@@ -115,7 +115,7 @@ def split_cases(
     list or 0 trains on all), `training` (names; by default all others), `fold` ("2 of 5"), `share`
     (fraction of the training patients; a larger share contains a smaller one) and `patient` (a
     regular expression whose first group, else the whole match, is the patient). Without `patient`,
-    patients are taken from the data, else guessed from the names with a warning.
+    patients are taken from the data, those of other cases guessed from the names with a warning.
 
     Args:
         patients: Case to patient, where the data identify them.
@@ -164,13 +164,14 @@ def patients_of(
     """
     if pattern is not None:
         return matched_patients(names, pattern), []
-    if any(patient_of.values()):
-        return grouped(names, lambda name: patient_of.get(name) or name), []
-    guess = guessed_pattern(names)
-    if guess is None:
-        return {name: [name] for name in names}, []
-    groups = grouped(names, lambda name: guessed_patient(guess, name) or name)
-    return groups, [about_guess(groups)]
+    bare = [name for name in names if not patient_of.get(name)]
+    guess = guessed_pattern(bare)
+
+    def patient(name: str) -> str:
+        known = patient_of.get(name) or (guessed_patient(guess, name) if guess else "")
+        return known or name
+
+    return grouped(names, patient), [about_guess(grouped(bare, patient))] if guess else []
 
 
 def guessed_patient(guess: str, name: str) -> str:

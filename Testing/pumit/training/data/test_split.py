@@ -76,6 +76,16 @@ def test_patients_are_guessed_from_the_names_and_that_is_said():
     assert "patient000 (acdc_patient000_frame01, acdc_patient000_frame12)" in split.warnings[0]
 
 
+def test_patients_are_guessed_where_the_data_tell_only_some():
+    names = ["a", "b", *(f"sub-{i}_ses-{j}" for i in range(4) for j in (1, 2))]
+    split = divided(names, {"validation": 0.5}, seed=0, patients={"a": "x", "b": "x"})
+    for side in (split.training, split.validation):
+        assert ("a" in side) == ("b" in side)
+        assert all((f"sub-{i}_ses-1" in side) == (f"sub-{i}_ses-2" in side) for i in range(4))
+    (warning,) = split.warnings
+    assert warning.startswith("4 patients are guessed from the names of 8 cases")
+
+
 def test_patient_on_both_sides_is_reported_of():
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
     split = divided(NAMES, {**data, "training": ["p2_0", "p3_1"]}, seed=0)
