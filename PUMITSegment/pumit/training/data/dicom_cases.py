@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from pumit.errors import VolumeError
-from pumit.io.dicom.files import DicomFile, find_dicom, stated
-from pumit.io.file_part import with_part
+from pumit.io.dicom.files import DicomFile, find_dicom, is_dicom, read_header, stated
+from pumit.io.file_part import split_part, with_part
 from pumit.io.labels.label_objects import (
     KINDS,
     LabelObject,
@@ -116,7 +117,6 @@ def _paired(
         yield CaseProblem(name, text)
     # 2. Make a case of each scan and each version of its labels.
     names: dict[str, int] = defaultdict(int)
-    patients: dict[str, str] = {}
     for uid, items in sorted(drawn.items(), key=lambda pair: pair[1][0].path):
         scan = series[uid]
         for group in _apart(items):
@@ -125,12 +125,9 @@ def _paired(
             stem = inner[0] if inner else bare_name(group[0].path)
             names[stem] += 1
             name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
-            number = stated(scan.text("PatientID"))
-            # Keep no patient ID; a patient is identified by the name of the first case.
-            patient = patients.setdefault(number, name) if number else ""
             label, *more = (item.path for item in group)
             image = _scan_path(scan, uid, series)
-            yield LabelledCase(name, (image,), label, patient, tuple(more))
+            yield LabelledCase(name, (image,), label, more_labels=tuple(more))
     # 3. Report scans without segmentations.
     labelled = {_top(folder, series[uid].folder) for uid in drawn}
     for uid, scan in series.items():
@@ -182,6 +179,44 @@ def _top(folder: Path, path: Path) -> str:
     """Return the name of the top-level subfolder."""
     parts = path.relative_to(folder).parts
     return parts[0] if parts else folder.name
+
+
+def with_patients(cases: Iterable[LabelledCase]) -> list[LabelledCase]:
+    """Return cases with the patients that DICOM states, each named after its first case.
+
+    Cases that have a patient keep it. No patient ID is kept.
+    """
+    first: dict[str, str] = {}
+    found = []
+    for case in cases:
+        number = "" if case.patient else _patient_id(case)
+        patient = first.setdefault(number, case.name) if number else case.patient
+        found.append(replace(case, patient=patient))
+    return found
+
+
+def _patient_id(case: LabelledCase) -> str:
+    """Return the PatientID of a scan in DICOM; empty if it states none, and for other files."""
+    file, series = split_part(case.images[0])
+    with suppress(OSError, VolumeError):
+        if file.suffix.lower() == ".zip":
+            item = label_object(file)
+            return "" if item is None else stated(item.patient)
+        for path in sorted(file.rglob("*")) if file.is_dir() else [file]:
+            scan = _image_in(path)
+            if scan is not None and series.partition("#")[0] in ("", scan.series_instance_uid):
+                return scan.patient
+    return ""
+
+
+def _image_in(path: Path) -> DicomFile | None:
+    """Return the header of an image in DICOM; None for other files, and damaged ones."""
+    with suppress(OSError, VolumeError):
+        with path.open("rb") as stream:
+            start = stream.read(132)
+        if is_dicom(start) and (found := read_header(path)).is_image:
+            return found
+    return None
 
 
 def zip_cases(files: Sequence[Path]) -> Iterator[Item]:

@@ -18,7 +18,12 @@ from pumit.training.data.class_matching import is_class
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
-from pumit.training.data.dicom_cases import bundle_cases, dicom_cases, zip_cases
+from pumit.training.data.dicom_cases import (
+    bundle_cases,
+    dicom_cases,
+    with_patients,
+    zip_cases,
+)
 from pumit.training.data.found_cases import (
     IMAGE_PATTERN,
     LABEL_PATTERN,
@@ -126,7 +131,10 @@ def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases
     problems += [CaseProblem(name, "is there twice; rename or remove one") for name in twice]
     kept = sorted((c for c in kept if c.name not in twice), key=lambda case: case.name)
     made = LabelledSet(
-        tuple(kept), classes or found.data.classes, channels or found.data.channels, repeats
+        tuple(with_patients(kept)),
+        classes or found.data.classes,
+        channels or found.data.channels,
+        repeats,
     )
     return FoundCases(made, tuple(problems), found.layout, found.origins)
 

@@ -144,6 +144,27 @@ def test_zips_of_patients_are_cases(tmp_path, patients):
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
 
 
+def test_a_patient_of_dicom_is_one_in_all_folders_and_files(tmp_path):
+    """All scans are of one patient; label maps of one are beside its DICOM folders."""
+    for name in ("a", "b"):
+        scan = a_series(tmp_path / "patients" / name / "ct", seed=ord(name))
+        write_seg(tmp_path / "patients" / name / "seg.dcm", scan, MASKS[0], "BINARY", ["Liver"])
+        volume = a_series(tmp_path / "beside" / "images" / name, seed=ord(name) + 2)
+        (tmp_path / "beside" / "labels").mkdir(exist_ok=True)
+        save(tmp_path / "beside" / "labels" / f"{name}.nrrd", replace(volume, array=MASKS[1]))
+        (tmp_path / "zips").mkdir(exist_ok=True)
+        with zipfile.ZipFile(tmp_path / "zips" / f"{name}.zip", "w") as archive:
+            for file in (tmp_path / "patients" / name).rglob("*.dcm"):
+                archive.write(file, file.relative_to(tmp_path))
+    rows = [{"folder": str(tmp_path / name)} for name in ("patients", "beside", "zips")]
+    cases = find_cases(LabelledData.model_validate({"folders": rows}), Path).data.cases
+    assert len(cases) == 6
+    assert {case.patient for case in cases} == {"folder1-a"}
+    rows[1]["patients"] = {"b": "P7"}
+    cases = find_cases(LabelledData.model_validate({"folders": rows}), Path).data.cases
+    assert [c.name for c in cases if c.patient == "P7"] == ["folder2-b"]
+
+
 def test_folders_of_dicom_are_paired_with_label_maps(tmp_path):
     volume = a_series(tmp_path / "images" / "a")
     (tmp_path / "labels").mkdir()
