@@ -166,7 +166,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     def onSceneAboutToChange(self) -> None:
         """Detach from the scene; runs continue, and stay shown."""
         self.checking.keepAtOnce()
-        self.planning.forget()
+        self.planning.cancel()
         # Files written from this scene do not apply to the next one.
         self._check.discard()
         self.scans.cancel()

@@ -141,9 +141,7 @@ class PairComparison:
 
     def forget(self) -> None:
         """Discard results of another scene."""
-        if self._cancel is not None:
-            self._cancel()
-        self._clear()
+        self.cancel()
         self.classes, self.places, self.title = (), (), ""
 
     def show(self, index: int) -> None:

@@ -127,6 +127,7 @@ class CaseCheck:
         # Snapshot key and files of each scene case in the draft.
         self._written: dict[int, tuple[Hashable, list[Path], Path]] = {}
         self._cancel: Callable[[], None] | None = None
+        self._cancelByUser: Callable[[], None] = self.cancel
         self._onDone: OnDone | None = None
 
     @property
@@ -148,7 +149,7 @@ class CaseCheck:
                 return
             self._read(complete)
 
-        self.prepare(parameters, data, read, self._fail)
+        self.prepare(parameters, data, read, self._fail, self.cancel)
         self.onChanged()
 
     def prepare(
@@ -157,6 +158,7 @@ class CaseCheck:
         data: dict[str, Any],
         onReady: Callable[[dict[str, Any]], None],
         onFailed: Callable[[str], None],
+        cancel: Callable[[], None],
     ) -> None:
         """Write the cases of the scene to the draft.
 
@@ -164,6 +166,7 @@ class CaseCheck:
             onReady: Callback with `data` that includes them; not called after cancelling.
             onFailed: Callback with a sentence if no draft can be created, or if a case cannot
                 be written and no check is running whose table would show it.
+            cancel: Callback of the user's Cancel meanwhile.
         """
         if self.draft is not None and not self.draft.folder.is_dir():
             self.reset()  # it was deleted
@@ -173,6 +176,7 @@ class CaseCheck:
         except PumitError as error:
             onFailed(str(error))
             return
+        self._cancelByUser = cancel
         edits = readEdits(parameters.caseEdits)
         cases = CaseList(parameters)
         complete = {**data, "cases": list(data["cases"])} if "cases" in data else {**data}
@@ -210,6 +214,8 @@ class CaseCheck:
         """Stop, and delete the draft."""
         if self._cancel is not None:
             self._cancel()
+        if self.isRunning:
+            self._status.waiting(_("The check was cancelled."))
         self._onDone = self._cancel = None
         draft = self.draft
         self.reset()
@@ -265,7 +271,7 @@ class CaseCheck:
         self._status.working(
             _("Exporting {name} from the scene...").format(name=case.name),
             place / len(listed),
-            self.cancel,
+            self._cancelByUser,
         )
         try:
             taken: SceneSnapshot = snapshot(case.name, *nodes)

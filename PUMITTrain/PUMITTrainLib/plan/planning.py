@@ -338,6 +338,7 @@ class Planning:
             self._cases.config(),
             lambda data: self._requestPlan(data, parameters, key),
             self._fail,
+            self.cancel,
         )
 
     def cancel(self) -> None:

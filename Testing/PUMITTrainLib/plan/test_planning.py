@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slicer
 from pumit.errors import DiskFullError
 from pumit.networks.build import build_network
 from pumit.training.validate import read_recipe
@@ -255,3 +256,33 @@ def test_a_case_that_cannot_be_written_is_not_silently_left_out(train, monkeypat
     train.answerCheck()
     folder = train.startRun()
     assert len(list((folder / "data").iterdir())) == 4
+
+
+def test_cancel_while_a_case_is_written_for_a_plan_ends_the_planning(planned):
+    planned.logic.parameters.preset = PresetName.THOROUGH
+    node = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")[0]
+    node.GetSegmentation().GetNthSegment(0).SetName("kidney")  # so it is written again
+    planned.logic.planning.make()
+    assert planned.status == "Exporting scan0 from the scene..."
+    planned.logic.cancel()
+    planned.settle()
+    assert planned.status == "Planning was cancelled."
+    assert not planned.logic.planning.isPlanning
+    assert len(planned.programs.calls) == 1  # the first plan's
+
+
+@pytest.mark.parametrize("work", ["read", "plan", "compare"])
+def test_a_closed_scene_leaves_no_work_on_the_status_line(train, work):
+    train.addCases(2)
+    labels = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    {
+        "read": train.logic.cases.check,
+        "plan": train.logic.planning.make,
+        "compare": lambda: train.logic.comparison.start(*labels, 2.0),
+    }[work]()
+    train.settle()
+    assert train.logic.status.isWorking
+    slicer.mrmlScene.Clear()
+    train.settle()
+    assert not train.logic.status.isWorking, train.status
+    assert train.programs.last.isCancelled
