@@ -106,9 +106,10 @@ def answer(
         mask = found.mask(number)
         if own is None or not mask.any():
             continue
-        masks[own.name] = mask
+        # Several classes of the model may be one of the campaign, such as both sides of a pair.
+        masks[own.name] = masks[own.name] | mask if own.name in masks else mask
         if found.expected_dice and (value := found.expected_dice[number - 1]) is not None:
-            expected[own.name] = value
+            expected[own.name] = min(value, expected.get(own.name, value))
     return masks, expected, found, signed
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from pumit.campaign import (
@@ -20,15 +21,18 @@ from pumit.campaign import (
     ShareLock,
     TrainingRound,
 )
-from pumit.campaign.predicting import CampaignModel, judge, look_at_scans, predict_open
+from pumit.campaign.labels import CampaignClass
+from pumit.campaign.predicting import CampaignModel, answer, judge, look_at_scans, predict_open
 from pumit.campaign.shared_file import WORK_LOCK, WORK_STALE_S
 from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
 from pumit.errors import PumitError, TrainingError
 from pumit.io.labels.label_file import named_segments
 from pumit.runs import read_log, read_status
+from pumit.segmentation import Algorithm, ClassLabel, LabelMap
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
+from pumit.volume import Volume
 
 TINY: dict[str, Any] = {
     "task": "segmentation",
@@ -229,6 +233,18 @@ def test_rough_figures_compare_both_models_on_a_patient_that_neither_has_seen(
     assert second.validated == (whole.id,)
     assert set(first.validated) <= set(second.trained)
     assert (second.dice_before, second.dice) == (0.8, 0.9)
+
+
+def test_two_classes_of_a_model_that_are_one_of_the_campaign_are_joined():
+    labels = np.zeros((2, 2, 2), np.uint8)
+    labels[0], labels[1] = 1, 2
+    sides = (ClassLabel("left kidney"), ClassLabel("right kidney"))
+    found = LabelMap(labels, sides, expected_dice=(0.6, 0.9))
+    kidney = CampaignClass("kidney", 1, other_names=("left kidney", "right kidney"))
+    signed = Algorithm("model", "1", "AUTOMATIC")
+    masks, expected, *_ = answer(lambda *_: (found, signed), Volume(labels), [kidney])
+    assert masks["kidney"].all()
+    assert expected == {"kidney": 0.6}
 
 
 def test_a_scan_that_is_gone_hinders_no_other(make_campaign, monkeypatch):
