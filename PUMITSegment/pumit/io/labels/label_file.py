@@ -24,6 +24,7 @@ from pumit.volume import Volume
 # ITK's metadata key for a note in any format, and the length limit of NIfTI's `descrip`.
 NOTE, NOTE_LENGTH = "ITK_FileNotes", 79
 IN_PROGRESS = "marked as in progress"
+NEGATIVE = "the label map has values below 0, which count as background"
 COLOR_TABLE = "_ColorTable.ctbl"  # how Slicer names the colours of an exported label map
 SHOWN_VALUES = 6
 SMALL_NUMBERS = 1 << 16  # smaller label values are counted in a table
@@ -163,7 +164,8 @@ def read_label_file(path: Path) -> LabelFile:
     by_model = made_by_sentence(path)
     if by_model:
         segments = tuple(replace(segment, unreviewed=by_model) for segment in segments)
-    return with_review(LabelFile(volume, segments))
+    has_negative = array.dtype.kind in "if" and array.min() < 0
+    return with_review(LabelFile(volume, segments, (NEGATIVE,) if has_negative else ()))
 
 
 def _segments_of_map(

@@ -48,6 +48,14 @@ def test_values_are_segments_where_nothing_is_named(tmp_path):
         np.testing.assert_array_equal(file.mask(file.segments[1]), array == 7)
 
 
+def test_values_below_zero_are_doubted(tmp_path):
+    array = np.zeros((2, 3, 4), dtype=np.int16)
+    array[1], array[0, 0] = 2, -1
+    file = read_label_file(save(array, tmp_path / "a.nii.gz"))
+    assert [segment.value for segment in file.segments] == [2]
+    assert file.doubts == ("the label map has values below 0, which count as background",)
+
+
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
 def test_names_come_from_the_color_table_beside_a_label_map(tmp_path, suffix):
     array = np.zeros((3, 4, 5), dtype=np.uint8)
