@@ -285,11 +285,12 @@ class Run:
         schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
         if not step_seconds:
             return None
-        per_step = step_seconds + self._save_seconds / max(schedule.checkpoint_seconds, 1.0)
-        steps = (schedule.steps - done) * per_step
-        every = schedule.validate_every
-        validations = (schedule.steps // every - done // every) if every else 1
-        left = steps + validations * self._validation_seconds
+        between_saves = max(schedule.checkpoint_seconds, step_seconds)
+        per_step = step_seconds * (1 + self._save_seconds / between_saves)
+        steps, every = schedule.steps - done, schedule.validate_every
+        # The last step is validated, too.
+        validations = min(math.ceil(schedule.steps / every) - done // every, steps) if every else 1
+        left = steps * per_step + validations * self._validation_seconds
         if schedule.seconds is not None:
             left = min(left, max(schedule.seconds - self.elapsed, 0.0) + self._validation_seconds)
         return round(left, 1)

@@ -13,6 +13,7 @@ from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, read_log, read_status, send_command
 from pumit.system.wording import duration
+from pumit.training.loop import state as loop_state
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
@@ -148,9 +149,12 @@ def test_sleep_is_reported_and_not_counted(tmp_path):
     assert read_status(tmp_path).seconds == 10.0
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(None, [46.0, 90.0]), (60.0, [46.0, 42.0])])
-def test_time_left_knows_steps_validations_and_budget(tmp_path, seconds, left):
-    """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
+@pytest.mark.parametrize(
+    ("steps", "seconds", "left"),
+    [(24, None, [46.0, 90.0]), (24, 60.0, [46.0, 42.0]), (20, None, [38.0, 82.0])],
+)
+def test_time_left_knows_steps_validations_and_budget(tmp_path, steps, seconds, left):
+    """Steps of 2 seconds; validations of 30, after each 8 and the last; they end a budget late."""
     now = [0.0]
     reporter = RunReporter(tmp_path, clock=RunClock(lambda: now[0], lambda: now[0]))
 
@@ -161,12 +165,32 @@ def test_time_left_knows_steps_validations_and_budget(tmp_path, seconds, left):
         go(30)
         return {"score": 1.0}
 
-    schedule = SCHEDULE.changed(checkpoint_seconds=1e9, seconds=seconds)
+    schedule = SCHEDULE.changed(steps=steps, checkpoint_seconds=1e9, seconds=seconds)
     train_line(tmp_path, reporter, schedule=schedule, each_step=lambda: go(2), validate=validate)
     logged = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
     assert [logged[step]["left_seconds"] for step in (1, 9)] == left
     assert [logged[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
     assert logged[9]["fields_per_second"] == logged[8]["fields_per_second"]
+
+
+def test_time_left_knows_that_some_steps_are_saved(tmp_path, monkeypatch):
+    """Steps of half a second and saves of 4; 10 seconds are between two of them."""
+    now, save = [0.0], loop_state.save_run
+    reporter = RunReporter(tmp_path, clock=RunClock(lambda: now[0], lambda: now[0]))
+
+    def go(by: float) -> None:
+        now[0] += by
+
+    def slow_save(*given: Any) -> None:
+        go(4)
+        save(*given)
+
+    monkeypatch.setattr(loop_state, "save_run", slow_save)
+    schedule = SCHEDULE.changed(steps=30, checkpoint_seconds=10.0, validate_every=0)
+    train_line(tmp_path, reporter, schedule=schedule, each_step=lambda: go(0.5))
+    left = {r["step"]: r["left_seconds"] for r in read_log(tmp_path)[0] if "loss" in r}
+    assert left[20] == 10 * 0.5  # no save yet
+    assert left[22] == 8 * 0.5 * 1.4
 
 
 def test_a_person_can_read_the_log(tmp_path):
