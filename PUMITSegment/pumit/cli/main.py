@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from pumit import __version__
@@ -65,6 +66,15 @@ class Help(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **kwargs})
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, surplus = self.parse_known_args(args, namespace)
+        if len(surplus) > 3 and Path(surplus[0]).exists():  # the shell wrote out s/*.dcm
+            more = f"{surplus[0]} and {len(surplus) - 1} more"
+            self.error(f"one path is meant, not {more}; of a DICOM series name the folder")
+        if surplus:
+            self.error(f"unrecognized arguments: {' '.join(surplus)}")
+        return found
 
     def error(self, message: str) -> Any:
         self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")

@@ -57,6 +57,15 @@ def test_wrong_arguments_end_in_one_line(refused, arguments):
     assert "--help" in refused(*arguments)
 
 
+def test_files_of_a_series_in_place_of_its_folder_are_not_listed(refused, tmp_path):
+    files = [tmp_path / f"slice_{i}.dcm" for i in range(40)]
+    for file in files:
+        file.touch()
+    said = refused("info", *files)
+    assert "name the folder" in said
+    assert len(said) < 300 + len(str(tmp_path))
+
+
 def test_fault_of_ours_is_one_line_and_its_traceback_is_logged_on_request(
     refused, monkeypatch, caplog
 ):
