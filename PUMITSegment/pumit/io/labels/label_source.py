@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pumit.errors import AmbiguousSeriesError, OtherPatientError, VolumeError
 from pumit.geometry import is_sheared
-from pumit.io.dicom.files import read_header, stated
+from pumit.io.dicom.files import first_value, read_header, stated
 from pumit.io.file_part import split_part
 from pumit.io.labels.grid_match import Placement, place, put, same_grid
 from pumit.io.labels.label_file import (
@@ -34,6 +34,7 @@ from pumit.volume import Volume
 
 OUTSIDE = "labelled voxels are outside of the image"
 OTHER_SERIES = "refers to another series than the image"
+OTHER_FRAME = "is in another frame of reference than the image"
 
 
 def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
@@ -181,9 +182,16 @@ def _read_object(found: LabelObject, image: Volume, others: Collection[str]) -> 
                     "one of this scan. If they are the same person, save it as .seg.nrrd in Slicer."
                 )
             doubts.append(f"{found.kind}: states another patient than the image")
-        if found.series:
+        is_of_others = found.instances and found.instances.isdisjoint(source.instances)
+        if found.series or (source.instances and is_of_others):
             # Scans with one frame of reference may share a segmentation, so this is only a doubt.
             doubts.append(f"{found.kind}: {OTHER_SERIES}")
+    # An RTSTRUCT may name several frames of reference.
+    if source and found.kind == "DICOM-SEG":
+        header = read_header(source.files[0]).header
+        frame = str(first_value(header, "FrameOfReferenceUID") or "")
+        if frame and found.frame_of_reference not in ("", frame):
+            doubts.append(f"{found.kind}: {OTHER_FRAME}")
     if incomplete := require_all_parts(found):
         doubts.append(incomplete)
     with open_label_object(found) as files:

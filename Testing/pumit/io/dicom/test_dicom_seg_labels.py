@@ -95,6 +95,22 @@ def test_part_of_the_scan_and_other_order_of_its_axes_are_followed(tmp_path, sca
         read_dicom_seg([liver], finer)
 
 
+def test_another_scan_of_the_same_grid_is_doubted_without_its_series(tmp_path, scan, liver):
+    seg = dcmread(liver)
+    del seg.ReferencedSeriesSequence
+    seg.save_as(tmp_path / "a.dcm")
+    assert read_labels(tmp_path / "a.dcm", scan).doubts == ()
+    a_series(tmp_path / "other")
+    other = Volume.read(tmp_path / "other")
+    place = "DICOM-SEG: is in another frame of reference than the image"
+    series = "DICOM-SEG: refers to another series than the image"
+    assert read_labels(tmp_path / "a.dcm", other).doubts == (series, place)
+    for frame in seg.PerFrameFunctionalGroupsSequence:
+        del frame.DerivationImageSequence
+    seg.save_as(tmp_path / "a.dcm")
+    assert read_labels(tmp_path / "a.dcm", other).doubts == (place,)
+
+
 def test_damaged_object_is_one_line(tmp_path, scan, liver):
     path = tmp_path / "a.dcm"
     seg = dcmread(liver)
