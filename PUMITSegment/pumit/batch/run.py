@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import threading
@@ -18,13 +19,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
 from pumit.batch.task import BatchSettings, Outcome, ScanTask, predict_scan
 from pumit.errors import ExportError, PumitError
 from pumit.system.files import atomic_path, file_lock
+
+logger = logging.getLogger(__name__)
 
 CRASHED = "The process that computed this scan ended abruptly, for example for lack of memory."
 REPORT = "report.csv"
@@ -215,6 +218,10 @@ class Report:
         self._path = folder / REPORT
         self._mark = mark = settings_digest(tasks[0].settings)
         before = _read(self._path)
+        if not before and self._path.exists():
+            names = (folder / f"{self._path.stem}-{number}.csv" for number in count(1))
+            self._path.replace(kept := next(name for name in names if not name.exists()))
+            logger.warning("%s is not of a prediction and is kept as %s.", REPORT, kept.name)
         made = {name: row for name, row in before.items() if (folder / row.result).exists()}
         others = [
             row

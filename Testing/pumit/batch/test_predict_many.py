@@ -124,6 +124,15 @@ def test_results_of_other_scans_in_the_folder_stay_in_the_report(tmp_path):
         predict_many(both, tmp_path / "results", here)
 
 
+def test_a_report_of_something_else_is_kept(tmp_path, caplog):
+    tasks = make_tasks(tmp_path, ["a"])
+    (tmp_path / "results" / "report.csv").write_text("patient;finding\n")
+    predict_many(tasks, tmp_path / "results", here)
+    assert (tmp_path / "results" / "report-1.csv").read_text() == "patient;finding\n"
+    assert "is kept as report-1.csv" in caplog.text
+    assert report_of(tmp_path)["a"]["state"] == "done"
+
+
 def test_no_channel_of_a_scan_is_replaced_by_its_result(tmp_path):
     task, other = make_tasks(tmp_path, ["a_0000", "a_0001"])
     before = other.scan.path.read_bytes()
