@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from pumit.models.checkpoint import save_checkpoint
+from pumit.models.checkpoint import read_recipe, save_checkpoint
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.step import (
@@ -204,8 +204,11 @@ def _train(job: TrainingJob[Any], trial: Trial) -> Path:
         workers=run.workers,
         reporter=reporter,
     )
-    if run.is_first and not target.is_file():  # e.g. no validation case has any class
-        step = step_saved(trial.folder / LAST) or 0  # fewer than planned if the time was used up
+    step = step_saved(trial.folder / LAST) or 0  # fewer than planned if the time was used up
+    # If no validation case has any class, or a run was stopped between its last save and its model.
+    if run.is_first and (
+        not target.is_file() or (validation is None and read_recipe(target)[0].get("step") != step)
+    ):
         reporter.written(lambda: write(state, step))
     return target
 

@@ -2,14 +2,16 @@
 
 import math
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import segmentation_runs
 from labelled_scans import write_pairs
 from pumit.errors import PumitError
-from pumit.models.checkpoint import read_recipe
+from pumit.models.checkpoint import read_recipe, save_checkpoint
 from pumit.models.index import find_model
 from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
 from pumit.training.run.control import RunStopped
@@ -79,6 +81,27 @@ def test_a_run_without_validation_cases_finishes_with_its_latest_step(tmp_path, 
     during_step(monkeypatch, SegmentationTask, 3, lambda: send_command(out, "finish"))
     train(tmp_path, data={**RECIPE["data"], "validation": []})
     assert_finished(out, 3)
+
+
+def test_a_run_that_is_stopped_before_its_last_model_is_written_writes_it_when_it_goes_on(
+    tmp_path, monkeypatch
+):
+    write_pairs(tmp_path / "set", 2)
+    schedule = {**SCHEDULE, "steps": 2, "checkpoint_seconds": 0.0}
+    whole = partial(train, data={**RECIPE["data"], "validation": []}, schedule=schedule)
+
+    def full(path: Path, state: Any, recipe: Mapping[str, Any]) -> str:
+        if recipe["step"] == 2:
+            raise RunStopped("Stopped while the disk was full.")
+        return save_checkpoint(path, state, recipe)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.loop.fit.save_checkpoint", full)
+        with pytest.raises(RunStopped):
+            whole(tmp_path)
+    best = whole(tmp_path)
+    assert read_recipe(best)[0]["step"] == 2
+    assert_same_weights(best, whole(tmp_path, "undisturbed"))
 
 
 def test_a_model_that_no_validation_chose_has_the_step_at_which_the_time_was_used_up(
