@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,6 +44,7 @@ from pumit.training.comparison.results import (
 from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
+from pumit.training.run.clock import repeated
 from pumit.training.run.control import RunStopped
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import STARTED, differences, plain, with_absolute_paths
@@ -345,8 +347,10 @@ class _Trainings:
         """Pause or stop all trainings if requested."""
         requested = self.reporter.requested
         if requested == "pause":
-            running.send("pause")
-            requested = self.reporter.pause()
+            send = partial(running.send, "pause")
+            send()
+            with repeated(send, RESEND_SECONDS, "pumit-comparison-pause"):
+                requested = self.reporter.pause()
             if requested != "stop":
                 running.send("resume")
         if requested == "stop":

@@ -18,6 +18,7 @@ from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunReporter
 from tiny_run import forks, started, wait_for
 
 UNET, SWIN = RECIPE["networks"][0], {"feature_size": 12}
@@ -126,6 +127,22 @@ def test_what_fails_is_named_and_the_others_go_on(tmp_path, drawn, capsys):
     drawn.forget()
     assert main(command) == 0
     assert drawn.started == ["U-Net, seed 0"]
+
+
+def test_a_pause_reaches_a_training_that_is_only_starting(tmp_path, pretended, monkeypatch):
+    monkeypatch.setattr(comparison, "RESEND_SECONDS", 0.01)
+    out = tmp_path / "out"
+    monkeypatch.setattr(pretended, "ended", lambda self: send_command(out, "pause") or ())
+
+    def paused(reporter: RunReporter) -> str:
+        wait_for(lambda: len(pretended.stops) > 1, 20.0)  # the first one was lost
+        assert set(pretended.stops) == {"pause"}
+        return "stop"
+
+    monkeypatch.setattr(RunReporter, "pause", paused)
+    with pytest.raises(RunStopped):
+        compare(written(tmp_path), out)
+    assert pretended.stops[-1] == "stop"
 
 
 def test_a_stop_reaches_the_trainings(tmp_path, pretended, monkeypatch):
