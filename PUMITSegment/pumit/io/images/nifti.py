@@ -95,8 +95,8 @@ def read_nifti(path: Path, *, only_grid: bool = False) -> FileImage:
 
     Intensities are scaled by scl_slope and scl_inter, if set. A sheared sform in the patient's own
     space is used unchanged, so that the scan can be resampled onto a perpendicular grid. Otherwise
-    ITK chooses between sform and qform. A warning is logged if they state different voxel sizes, or
-    if ITK and Slicer use the qform beside a sheared sform. A single slice becomes planar.
+    ITK chooses between sform and qform. A warning is logged if they state different voxel sizes or
+    places, or if ITK and Slicer use the qform beside a sheared sform. A single slice is planar.
 
     Args:
         only_grid: Whether to read the header only; voxels are then all zero.
@@ -336,6 +336,8 @@ def _geometry(header: _Header) -> tuple[Floats, Floats]:
             "and volumes may be wrong; correct the header.",
             *(times(float(f"{v:.4g}") for v in sizes) for sizes in (used, other)),
         )
+    elif header.qform_code > 0 and sform_code > 0 and sform[:, :3].any():
+        _warn_of_two_places(header, lps, _by_itk(header, sform, qform_code=1, sform_code=0))
     return by_itk[:, :3], by_itk[:, 3]
 
 
@@ -358,13 +360,29 @@ def _check_quaternion(header: _Header, sform: Floats, sform_code: int) -> None:
     )
 
 
-def _warn_of_shear(header: _Header, lps: Floats, by_itk: Floats) -> None:
-    """Say how far a sheared sform is from the qform, by which ITK and Slicer read the scan."""
+def _away_mm(header: _Header, lps: Floats, other: Floats) -> float:
+    """Return how far apart two grids put a voxel at most; 0 if by less than half a voxel."""
     last = np.array(header.shape[:3]) - 1
     corners = np.array(list(np.ndindex(2, 2, 2))) * last
-    away = np.column_stack([corners, np.ones(8)]) @ (by_itk - lps).T
+    away = np.column_stack([corners, np.ones(8)]) @ (other - lps).T
     away_mm = float(np.linalg.norm(away, axis=1).max())
-    if away_mm > float(np.linalg.norm(lps[:, :3], axis=0).min()) / 2:
+    sizes_mm = np.linalg.norm(lps[:, :3], axis=0)[last > 0]
+    return away_mm if away_mm > sizes_mm.min(initial=np.inf) / 2 else 0.0
+
+
+def _warn_of_two_places(header: _Header, lps: Floats, by_qform: Floats | None) -> None:
+    if by_qform is not None and (away_mm := _away_mm(header, lps, by_qform)):
+        logger.warning(
+            "The NIfTI header's qform and sform put voxels up to %.4g mm apart; PUMIT follows the "
+            "one that ITK and Slicer follow: in programs that follow the other one, results do "
+            "not fit the scan.",
+            away_mm,
+        )
+
+
+def _warn_of_shear(header: _Header, lps: Floats, by_itk: Floats) -> None:
+    """Say how far a sheared sform is from the qform, by which ITK and Slicer read the scan."""
+    if away_mm := _away_mm(header, lps, by_itk):
         logger.warning(
             "The NIfTI header's sform is sheared; PUMIT follows it, but ITK and Slicer use the "
             "qform, by which voxels are up to %.4g mm away: results do not fit the scan there.",

@@ -118,6 +118,16 @@ def test_an_sform_of_zeros_states_no_size(tmp_path, caplog):
     assert not caplog.text
 
 
+@pytest.mark.parametrize("codes", [(1, 1), (1, 2), (2, 1), (1, 4)])
+def test_two_places_are_said(tmp_path, caplog, codes):
+    data = patched(QFORM_CODE, "2h", *codes, data=nifti())
+    read(tmp_path, data)
+    assert not caplog.text
+    (left,) = struct.unpack_from("<f", data, SROW + 12)
+    read(tmp_path, patched(SROW + 12, "f", left + 50, data=data))
+    assert "put voxels up to 50 mm apart" in caplog.text
+
+
 @pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
 def test_sheared_sform_is_followed(tmp_path, caplog, qform_code, sform_code):
     # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
