@@ -314,15 +314,18 @@ class FollowUpWork:
 
     @property
     def canMeasure(self) -> bool:
-        """Whether the segmentation has an earlier segmentation and registration in the scene."""
+        """Whether the segmentation's scan, earlier segmentation and registration are there."""
         node = self._selection.segmentationNode
-        return node is not None and all(node.GetNodeReference(r) for r in (_EARLIER, _TRANSFORM))
+        if node is None or scanOf(node) is None:
+            return False
+        return all(node.GetNodeReference(role) for role in (_EARLIER, _TRANSFORM))
 
     def measure(self) -> None:
         """Compare the current segments of both dates; only the table changes."""
         if self.isRunning or not self.canMeasure:
             return
-        node, volumeNode = self._selection.segmentationNode, self._selection.volumeNode
+        node = self._selection.segmentationNode
+        volumeNode = scanOf(node)  # another scan may be chosen
         matrix = _LPS_TO_RAS @ _matrixOf(node.GetNodeReference(_TRANSFORM)) @ _LPS_TO_RAS
         try:
             earlier = EarlierScan(node.GetNodeReference(_EARLIER))
@@ -349,7 +352,9 @@ class FollowUpWork:
 
     def close(self) -> None:
         """Stop all computation, and remove the preview."""
-        self._work.cancel()
+        if self.isRunning:
+            self._work.cancel()
+            self._status.waiting("")
         self._preview.close()
         self.registration = self._earlier = None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
+from PUMITSlicerLib.mrml import volumeKey
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.reconstruction import ViewsBefore, compareInViews, showReconstruction
@@ -23,6 +25,7 @@ class TokenizerSection:
         self._work, self._compute = work, work.compute
         self._sentence = ""
         self._familiarity: Any = None
+        self._key: Hashable = None  # scan that both are of
         ui.tokenizerButton.connect("clicked()", self._onRun)
         self._before: ViewsBefore | None = None
         ui.viewsBackButton.connect("clicked()", self._onBack)
@@ -38,7 +41,7 @@ class TokenizerSection:
             "Encode the scan as tokens, decode them again, and show what was lost"
         )
         self._ui.tokenizerLabel.text = (
-            self._sentence
+            (self._sentence if self._isOfScan else "")
             or reason
             or _(
                 "A tokenizer encodes the scan with a learned vocabulary and decodes it again. What "
@@ -51,8 +54,13 @@ class TokenizerSection:
         """Cancel the reconstruction."""
         self._work.close()
 
+    @property
+    def _isOfScan(self) -> bool:
+        """Whether the result is of the chosen scan."""
+        return self._key == volumeKey(self._selection.volumeNode)
+
     def _showScore(self) -> None:
-        bar, judged = self._ui.familiarityBar, self._familiarity
+        bar, judged = self._ui.familiarityBar, self._familiarity if self._isOfScan else None
         bar.visible = judged is not None
         if judged is None:
             return
@@ -115,6 +123,7 @@ class TokenizerSection:
             self._ui.viewsBackButton.enabled = True
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
             self._sentence, self._familiarity = answer.sentence, answer.familiarity
+            self._key = volumeKey(volumeNode)
             self._status.done(answer.sentence)
             self.refresh()
 

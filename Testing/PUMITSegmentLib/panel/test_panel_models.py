@@ -93,3 +93,12 @@ def test_the_tokenizer_view_shows_what_comes_back(panel):
     assert (bar.value, bar.format) == (50, "Familiar: 50 %")
     assert "differ more than expected" in bar.toolTip
     assert "0.25; usual -1.00 to 1.00" in bar.toolTip
+    # Of one scan: it is not said of another.
+    scan = panel.logic.volumeNode
+    panel.logic.parameters.sourceVolume = panel.addScan("Other")
+    panel.process()
+    assert not bar.isVisible()
+    assert "knows this image" not in panel.ui.tokenizerLabel.text
+    panel.logic.parameters.sourceVolume = scan
+    panel.process()
+    assert bar.isVisible()

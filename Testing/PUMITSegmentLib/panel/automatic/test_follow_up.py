@@ -1,5 +1,6 @@
 """Section 4, follow-up: registered, shown, used or discarded, undone, saved, and asked about."""
 
+import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -172,6 +173,34 @@ def test_nothing_is_added_where_the_scan_has_changed(panel):
     assert panel.tables() == []
     assert panel.logic.segmentationNode is panel.lesions
     assert panel.segmentNames() == list(LESIONS)
+
+
+def test_a_registration_that_ends_with_the_scene_is_not_shown_as_running(panel, monkeypatch):
+    isClosed = threading.Event()
+    monkeypatch.setattr(registration, "register", lambda *_, **__: isClosed.wait(30))
+    panel.press(panel.ui.followUpButton)
+    assert panel.logic.status.isWorking
+    slicer.mrmlScene.Clear()
+    isClosed.set()
+    panel.process()
+    assert panel.status == "Load a scan, or choose one."
+
+
+def test_dates_are_compared_on_their_own_scans_whatever_scan_is_chosen(panel):
+    """It was compared on the chosen scan, so each lesion was "not in this scan"."""
+    panel.register()
+    panel.use()
+    node, changes = panel.logic.segmentationNode, panel.column("change")
+    volumes = panel.column("later volume_ml")
+    other = addVolumeNode("Other", half(dates().later))
+    other.SetOrigin(500, 500, 500)
+    panel.logic.parameters.sourceVolume = other
+    panel.logic.parameters.segmentation = node
+    panel.panel.followUpSection.work.measure()
+    panel.wait(lambda: not panel.panel.followUpSection.work.isRunning)
+    assert (panel.column("change"), panel.column("later volume_ml")) == (changes, volumes)
+    slicer.mrmlScene.RemoveNode(panel.later)
+    assert not panel.panel.followUpSection.work.canMeasure
 
 
 def test_two_patients_are_asked_about(panel, monkeypatch):
