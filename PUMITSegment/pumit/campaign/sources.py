@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Size in bytes and number of the parts hashed for a fingerprint, spread over the file because its
 # ends hold only headers and borders.
 _PART, _PARTS = 1 << 16, 64
+_DETACHED = (".nhdr", ".mhd")  # headers of voxels in other files
 DATA_SET = "dataset.json"
 # Label folders beside image folders.
 _LABEL_FOLDERS = re.compile(
@@ -447,6 +448,11 @@ def fingerprint(files: Sequence[Path], series: str = "") -> tuple[str, int, str,
     if first.is_dir():
         uid, patient = _series_in(first, series)
         return hashlib.sha256(uid.encode()).hexdigest()[:24], 0, uid, patient
+    if detached := [path for path in files if path.suffix.lower() in _DETACHED]:
+        from pumit.io.images.itk_image import data_files
+
+        # Scans of one protocol have the same header.
+        files = [*files, *(data for path in detached for data in data_files(path))]
     content, sizes = hashlib.sha256(), [path.stat().st_size for path in files]
     if not all(sizes):
         raise VolumeError("The file is empty.")

@@ -13,7 +13,7 @@ import SimpleITK
 from label_objects_made import write_bundle
 from pumit.campaign import Campaign, TrainingRound
 from pumit.campaign.exporting import export
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.export.labelmap import write_labels
 from pumit.export.nifti import nifti_parts
 from pumit.export.seg_nrrd import write_seg_nrrd
@@ -495,6 +495,24 @@ def test_overlapping_classes_keep_their_values_in_any_order(tmp_path, labels, or
     assert np.array_equal(values, change(make_scan(0)[1]))
     names = [name for name in content["labels"] if name != "background"]
     assert names.index("whole") < names.index("core" if "core" in labels else "rest")
+
+
+@pytest.mark.parametrize("suffix", [".mhd", ".nhdr"])
+def test_scans_with_the_same_detached_header_are_two(tmp_path, suffix):
+    for number in range(2):
+        folder = tmp_path / "lab" / f"p{number}"
+        folder.mkdir(parents=True)
+        image = SimpleITK.GetImageFromArray(make_scan(number)[0].array)
+        SimpleITK.WriteImage(image, str(folder / f"ct{suffix}"))
+    one, other = (tmp_path / "lab" / f"p{number}" for number in range(2))
+    assert (one / f"ct{suffix}").read_bytes() == (other / f"ct{suffix}").read_bytes()
+    campaign = Campaign.create(tmp_path / "c", [tmp_path / "lab"], ["ball"])
+    assert [scan.name for scan in campaign.scans()] == ["p0/ct", "p1/ct"]
+    assert campaign.problems == []
+    for file in other.iterdir():
+        file.replace(one / file.name)
+    with pytest.raises(VolumeError, match="p0/ct is not the scan that it was"):
+        campaign.locate("p0/ct")
 
 
 def test_an_exported_image_is_on_the_grid_of_its_label_and_names_no_patient(tmp_path):

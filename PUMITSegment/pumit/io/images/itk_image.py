@@ -131,8 +131,14 @@ def _check_size(reader: SimpleITK.ImageFileReader, path: Path, kind: str) -> Non
         )
 
 
-def _held(path: Path, kind: str) -> int:
-    """Return the bytes of a file, plus all files in folders that a detached header names."""
+def data_files(path: Path) -> list[Path]:
+    """List the files that a detached header, .nhdr or .mhd, names; without those of a pattern."""
+    kind = "NRRD" if path.suffix.lower() == ".nhdr" else "MetaImage"
+    return [file for file in _named_files(path, kind) if file.is_file()]
+
+
+def _named_files(path: Path, kind: str) -> list[Path]:
+    """Return the paths that a header names as data; a pattern is one path."""
     names: list[bytes] = []
     is_list = False
     for line in _header_lines(path, kind):
@@ -141,7 +147,12 @@ def _held(path: Path, kind: str) -> int:
         elif found := _FILES.match(line):
             is_list = found[1].upper().startswith(b"LIST")
             names.append(re.sub(rb"(\s+-?\d+)*\s*$", b"", found[1]))  # without a pattern's range
-    parents = {(path.parent / os.fsdecode(name)).parent for name in names if name != b"LOCAL"}
+    return [path.parent / os.fsdecode(name) for name in names if name != b"LOCAL"]
+
+
+def _held(path: Path, kind: str) -> int:
+    """Return the bytes of a file, plus all files in folders that a detached header names."""
+    parents = {file.parent for file in _named_files(path, kind)}
     files = (file for parent in parents if parent.is_dir() for file in parent.iterdir())
     return path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())
 
