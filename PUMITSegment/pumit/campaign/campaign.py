@@ -26,6 +26,7 @@ from pumit.campaign.folder import (
     SCANS,
     CampaignConflict,
     CampaignFolder,
+    require_held,
 )
 from pumit.campaign.labels import (
     CampaignClass,
@@ -442,8 +443,10 @@ class Campaign(CampaignFolder):
         label = self.home(self.scan(scan)) / LABEL
         kept: list[tuple[int, Path | None]] = []
 
-        def keep(now: ScanEntry) -> None:
-            kept.append((now.revision, keep_copy(label, now.revision)))
+        def keep(now: ScanEntry, lock: ShareLock) -> None:
+            copy = keep_copy(label, now.revision)
+            require_held(lock, now)  # else the label is another person's by now
+            kept.append((now.revision, copy))
             place(now)
 
         try:
@@ -719,7 +722,7 @@ class Campaign(CampaignFolder):
             CampaignConflict: If `place` is given and a person has opened or labelled the scan.
         """
 
-        def placed(now: ScanEntry) -> None:
+        def placed(now: ScanEntry, _: ShareLock) -> None:
             if place is not None and (now.is_truth or now.checked_by):
                 raise CampaignConflict(f"A person has taken {now.name}.")
             if place is not None:

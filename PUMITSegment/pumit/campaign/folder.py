@@ -207,20 +207,21 @@ class CampaignFolder:
         change: Callable[[ScanEntry], ScanEntry],
         *,
         decides: bool = False,
-        before_writing: Callable[[ScanEntry], None] = lambda now: None,
+        before_writing: Callable[[ScanEntry, ShareLock], None] = lambda now, lock: None,
     ) -> ScanEntry:
         """Change a scan's state; of two concurrent decisions, the second raises."""
         key = self.scan(scan).id
         path = self.home(key) / STATE
-        with writing(path):
+        with writing(path) as lock:
             self._cache.pop(key, None)
             self._read(path)  # raises rather than overwrite a damaged or newer file
             now = self.scan(key)
             if decides and isinstance(scan, ScanEntry) and now.decided > scan.revision:
                 raise CampaignConflict(_decided(now))
-            before_writing(now)
+            before_writing(now, lock)
             made = replace(change(now), revision=now.revision + 1)
             made = replace(made, decided=made.revision) if decides else made
+            require_held(lock, now)
             write_shared(path, made.as_file())
         self._cache.pop(key, None)
         return self.scan(key)
@@ -389,6 +390,12 @@ class CampaignFolder:
             return self.masks(entry, self.label_paths(entry), volume)
         except VolumeError as error:
             raise VolumeError(f"{entry.name}: {error}") from None
+
+
+def require_held(lock: ShareLock, now: ScanEntry) -> None:
+    """Raise CampaignConflict if a lock has expired, as on a slow share or a laptop that slept."""
+    if not lock.beat():
+        raise CampaignConflict(f"Another person has changed {now.name} since.")
 
 
 def _decided(now: ScanEntry) -> str:

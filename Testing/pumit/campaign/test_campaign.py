@@ -17,6 +17,7 @@ from pumit.campaign import (
     LockTaken,
 )
 from pumit.campaign.exporting import export
+from pumit.campaign.labels import keep_copy
 from pumit.campaign.progress import TrainingRound
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
@@ -82,6 +83,27 @@ def test_acceptance_can_be_undone_and_the_label_comes_back_as_a_draft(make_campa
         campaign.undo_accept(undone)
     campaign.accept(undone, files.shown)
     assert not files.shown.exists()
+
+
+def test_a_label_that_was_accepted_while_another_computer_slept_stays(
+    make_campaign, truth_of, monkeypatch
+):
+    campaign = make_campaign(2)
+    scan = campaign.accept(campaign.scans()[0], truth_of(campaign.scans()[0]), "Ada")
+    label = campaign.home(scan) / "label.seg.nrrd"
+
+    def slowly(path: Path, revision: int) -> Path | None:
+        monkeypatch.undo()
+        lock = campaign.home(scan) / "state.json.writing"
+        os.utime(lock, (0, 0))  # it has expired
+        Campaign.open(campaign.folder).accept(scan.id, truth_of(scan, ("inner",)), "Eve")
+        return keep_copy(path, revision)
+
+    monkeypatch.setattr("pumit.campaign.campaign.keep_copy", slowly)
+    with pytest.raises(CampaignConflict, match="conflict-"):
+        campaign.accept(scan, truth_of(scan), "Bob")
+    assert campaign.scan(scan.id).reviewer == "Eve"
+    assert [s.name for s in named_segments(label)] == ["inner"]
 
 
 def test_another_persons_draft_is_kept_as_a_copy_where_a_label_file_is_accepted(
