@@ -138,8 +138,9 @@ class _Scans:
     def read_labels(self, path: Path, scan: Volume, date: str) -> LabelFile:
         """Read the lesions of a scan, and warn of what is odd about them."""
         from pumit.io.labels.label_file import IN_PROGRESS
-        from pumit.io.labels.label_source import read_labels
+        from pumit.io.labels.label_source import read_labels, refuse_other_transforms
 
+        refuse_other_transforms([*filter(None, [scan.path]), path])
         try:
             labels = read_labels(path, scan, patients=self._patients)
         except OtherPatientError:

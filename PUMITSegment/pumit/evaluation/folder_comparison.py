@@ -23,6 +23,7 @@ from pumit.io.labels.label_source import (
     read_label_map,
     read_labels,
     read_scan,
+    refuse_other_transforms,
 )
 from pumit.io.scans import suffix_of
 from pumit.segmentation import UNKNOWN_NAMES, Mask, plain_name
@@ -165,6 +166,7 @@ def _read_both(
 ) -> tuple[LabelFile, LabelFile, bool]:
     """Read prediction and labels on one grid; return if both are label maps, which need no scan."""
     paths = (prediction, labels)
+    refuse_other_transforms(paths)
     stored = [read_label_map(path) for path in paths]
     maps = [file for file in stored if file is not None]
     if len(maps) == 2:

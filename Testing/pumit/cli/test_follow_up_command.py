@@ -14,6 +14,7 @@ import pumit
 import pydicom
 import pytest
 import SimpleITK
+from label_objects_made import write_bundle
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
@@ -98,6 +99,14 @@ def test_a_poor_registration_is_shown_and_not_used(run, sample, tmp_path):
     assert "Registration poor" in ran.err
     assert ran.err.count("\n") == 1
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
+
+
+def test_lesions_under_a_transform_of_a_scene_are_refused(refused, sample, tmp_path):
+    earlier, mask, later = scans(sample)
+    more = "transform:vtkMRMLTransformNode1;"
+    bundle = write_bundle(tmp_path / "a.mrb", earlier, mask, more=more)
+    given = (earlier, f"{bundle}#Segments", later, "-o", tmp_path / "result")
+    assert "harden them in Slicer" in refused("follow-up", *given)
 
 
 @pytest.mark.usefixtures("blank_pictures")

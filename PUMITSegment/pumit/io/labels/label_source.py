@@ -47,12 +47,16 @@ def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
     Raises:
         VolumeError: If one cannot be read, or is on another grid than the first.
     """
-    _refuse_other_transforms(files if label is None else [*files, label])
+    refuse_other_transforms(files if label is None else [*files, label])
     return joined_channels([path.name for path in files], [_read_one(p, label) for p in files])
 
 
-def _refuse_other_transforms(paths: Sequence[Path]) -> None:
-    """Refuse nodes under different transforms, which their stored geometry does not include."""
+def refuse_other_transforms(paths: Sequence[Path]) -> None:
+    """Refuse nodes under different transforms, which their stored geometry does not include.
+
+    Raises:
+        VolumeError: If there are some; a file that is no node has no transform.
+    """
     split = [split_part(path) for path in paths]
     transforms = {
         find_node(file, part).transform if part and is_bundle(file) else "" for file, part in split
