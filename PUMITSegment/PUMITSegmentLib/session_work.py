@@ -108,16 +108,14 @@ class SessionWork:
                 return request(session, watch)
 
         def done(result: Any) -> None:
-            if cancelled.is_set():
-                return
-            if isGone():
-                drop()
-                return
-            self._end()
-            take(result)
+            if not cancelled.is_set():
+                self._end()
+                take(result)
 
         def take(result: Any) -> None:
-            if self._selection.guard.allowsAnswer(asked, lambda: take(result)):
+            if isGone():  # also since the guard asked
+                drop()
+            elif self._selection.guard.allowsAnswer(asked, lambda: take(result)):
                 with self._status.showingErrors():
                     onDone(result)
 

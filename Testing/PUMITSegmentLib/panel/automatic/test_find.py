@@ -146,6 +146,19 @@ def test_a_doubtful_result_is_told_also_when_it_was_kept(panel, monkeypatch):
         assert panel.logic.status.current.text.endswith("found, not rated. Check it.")
 
 
+def test_what_waits_for_its_scan_to_be_shown_is_not_added_once_that_has_changed(panel, sliceView):
+    view, other = sliceView("Red", "Axial"), panel.addScan("Other")
+    view.show(panel.volumeNode)
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    view.show(other)  # before the answer
+    panel.wait(lambda: "Show CT abdomen" in choices(panel))
+    addSpot(panel)  # as another frame
+    panel.press(panel.ui.secondChoiceButton)
+    assert panel.segmentNames() == []
+    assert panel.status == "The scan has changed; nothing was added."
+
+
 def test_a_scan_that_does_not_say_what_it_is_is_asked_about_once(panel):
     addSpot(panel)
     find(panel, "spot and liver")
