@@ -149,7 +149,7 @@ def cleanUp(selection: Selection, how: CleanUp) -> None:
         return
     if not selection.guard.mayWrite(lambda: cleanUp(selection, how)):
         return
-    selection.status.cancel()  # a pending answer would be for the old mask
+    selection.onLeaving(False)  # a pending answer would be for the old mask
     spacing_mm = selection.volumeNode.GetSpacing()[::-1]
     with selection.status.showingErrors():
         isChanged = book.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))

@@ -303,6 +303,17 @@ def test_holes_islands_and_borders_are_tidied_from_one_menu(daily):
         assert np.array_equal(daily.mask(daily.liver), expected)
 
 
+def test_tidying_cancels_a_pending_answer_and_no_other_work(daily):
+    daily.view.clickAt((9, 9, 8))
+    cancelled: list[bool] = []
+    daily.logic.status.working("Writing...", None, lambda: cancelled.append(True))  # an export
+    daily.cleanUp("Smooth")
+    smooth = daily.mask(daily.liver)
+    assert cancelled == []
+    daily.answer(B)
+    assert np.array_equal(daily.mask(daily.liver), smooth)
+
+
 # --- the status -----------------------------------------------------------------------------------
 
 
