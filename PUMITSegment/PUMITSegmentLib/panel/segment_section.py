@@ -13,6 +13,7 @@ from PUMITSlicerLib.term_field import TermField
 from PUMITSlicerLib.terms import Term, assignTerm, hasCode, textOf
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.scene.same_patient import Kinship, kinship, twoPatientsInWords
 from PUMITSegmentLib.scene.segment_actions import SegmentActions
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.as_voxels import labelMapNodes, segmentationFromLabelMap
@@ -381,10 +382,16 @@ class SegmentSection:
                 self._status.note(_("{name} is saved.").format(name=file.name))
 
     def _onStart(self, labelMapNode) -> None:
-        if not self._selection.guard.allows(lambda: self._onStart(labelMapNode)):
+        guard, scan = self._selection.guard, self._selection.volumeNode
+        if not guard.allows(lambda: self._onStart(labelMapNode)):
+            return
+        isOther = kinship(labelMapNode, scan) is Kinship.OTHER
+        if isOther and not guard.permission.confirm(twoPatientsInWords(labelMapNode, scan)):
+            words = _("{name} is of another patient than {scan}.")
+            self._status.problem(words.format(name=labelMapNode.GetName(), scan=scan.GetName()))
             return
         with self._status.showingErrors():
-            node = segmentationFromLabelMap(labelMapNode, self._selection.volumeNode)
+            node = segmentationFromLabelMap(labelMapNode, scan)
             self._selection.parameters.segmentation = node
             words = _("{name}: choose Point, and click where a segment is wrong.")
             self._status.done(words.format(name=node.GetName()))

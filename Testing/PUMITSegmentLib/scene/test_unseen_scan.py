@@ -162,6 +162,23 @@ def test_a_segmentation_of_another_patient_is_not_even_asked_about(patients):
     assert "another patient" in patients.status
 
 
+def test_labels_of_another_patient_are_asked_about(patients):
+    questions: list[str] = []
+    patients.logic.permission.confirm = lambda question: bool(questions.append(question))
+    stateDicom(patients.volumeNode, "P-7710", FRAME)
+    labels = slicer.util.addVolumeFromArray(
+        B.astype(np.uint8), name="Labels", nodeClassName="vtkMRMLLabelMapVolumeNode"
+    )
+    stateDicom(labels, "P-7711", OTHER_FRAME)
+    patients.panel.segmentSection._onStart(labels)
+    assert patients.logic.segmentationNode is patients.first
+    assert len(nodes("vtkMRMLSegmentationNode")) == 1
+    assert "P-7711 for Labels" in questions[0]
+    patients.logic.permission.confirm = lambda question: True
+    patients.panel.segmentSection._onStart(labels)
+    assert patients.logic.segmentationNode is not patients.first
+
+
 def scan(name: str, value: int) -> Any:
     node = slicer.util.addVolumeFromArray(np.full((10, 20, 20), value, np.int16), name=name)
     node.CreateDefaultDisplayNodes()
