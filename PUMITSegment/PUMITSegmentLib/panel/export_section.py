@@ -171,8 +171,12 @@ class ExportSection:
         except PumitError as error:
             self._status.problem(str(error))
             return
-        # What is shown of the files may be of the scan before.
-        _problems, checkFiles = self._findProblems(choice)
+        # What is shown may be of the scan before.
+        problems, checkFiles = self._findProblems(choice)
+        stops = [problem.sentence for problem in problems if problem.isStop]
+        if stops:
+            self._status.problem(stops[0])
+            return
         cancelled = threading.Event()
         self._job = self._parts.background.submit(
             lambda: _writeChecked(checkFiles, collected, cancelled.is_set),

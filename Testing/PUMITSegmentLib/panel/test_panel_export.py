@@ -12,6 +12,7 @@ from PUMITSegmentLib.exporting import checks as export_checks
 from PUMITSegmentLib.exporting.checks import Problem
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
 from scripted_worker import box
+from two_patients import stateDicom
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -117,6 +118,22 @@ def test_files_are_checked_again_before_a_file_is_written(exporting, monkeypatch
     exporting.press(exporting.ui.exportButton)
     assert exporting.logic.background.drain(30)
     assert "The share is gone." in exporting.status
+    assert not list(exporting.folder.iterdir())
+
+
+def test_the_scene_is_checked_again_before_a_file_is_written(exporting):
+    """The list of problems follows the scene a moment later."""
+    exporting.ui.exportFormatSelector.currentIndex = 2  # a label map, of the chosen scan
+    segmentation, other = exporting.logic.segmentationNode, exporting.addScan("Other")
+    stateDicom(exporting.volumeNode, "P-7710")
+    stateDicom(other, "P-7711")
+    exporting.settle()
+    exporting.logic.parameters.sourceVolume = other
+    exporting.logic.parameters.segmentation = segmentation
+    assert exporting.ui.exportButton.enabled
+    exporting.press(exporting.ui.exportButton)
+    assert exporting.logic.background.drain(30)
+    assert "another patient" in exporting.status
     assert not list(exporting.folder.iterdir())
 
 
