@@ -245,6 +245,12 @@ def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCase
         text = "the folders name their classes differently; name them in data.classes"
         items.append(CaseProblem("", text))
     channels = {s.channels for s in sets}
+    several = {tuple(map(str.casefold, s.channels)): s.channels for s in sets}
+    several = {key: names for key, names in several.items() if len(names) > 1}
+    if len(several) > 1 and not data.channels:
+        shown = "; ".join(", ".join(names) for names in several.values())
+        text = f"the folders have different channels ({shown}); train them apart, or give "
+        items.append(CaseProblem("", f"{text}data.channels if they mean the same"))
     found = FoundCases.of(
         items,
         "; ".join(dict.fromkeys(layouts)),

@@ -118,6 +118,25 @@ def test_classes_that_folders_name_differently_have_to_be_named(tmp_path):
     ).problems
 
 
+def test_channels_of_folders_that_mean_something_else_are_not_mixed(tmp_path):
+    for site, names in (("a", ("t1", "t2")), ("b", ("flair", "t1")), ("c", ("T1", "T2"))):
+        touch(tmp_path / site, *(f"p/{name}.nii.gz" for name in names), "p/seg.nii.gz")
+
+    def problems(*sites: str, **data: Any) -> list[str]:
+        rows = [{"folder": site} for site in sites]
+        given = read_model(LabelledData, {"folders": rows, **data}, "data")
+        return [str(p) for p in find_cases(given, lambda text: tmp_path / text).problems]
+
+    (problem,) = problems("a", "b")
+    assert problem.startswith("the folders have different channels (t1, t2; flair, t1)")
+    assert not problems("a", "c")
+    assert not problems("a", "b", channels=["first", "second"])
+    # One channel of several kinds, such as CT and MR, is a choice.
+    for site in "ab":
+        (tmp_path / site / "p" / "t1.nii.gz").unlink()
+    assert not problems("a", "b")
+
+
 @pytest.mark.parametrize("version", ["decathlon", "nnunet1", "nnunet2", "nnunet2 listed"])
 def test_dataset_json_of_every_kind(tmp_path, version):
     channels = {"0": "T1", "1": "T2"}
