@@ -131,7 +131,9 @@ def _places(
     voxel = lattice.spacing_mm[1:] if lattice.shape[0] == 1 else lattice.spacing_mm
     size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
     reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
-    sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
+    points = np.asarray(lattice.shape)
+    # Bounded, as the filter's kernel is as large: a damaged header may state any spacing.
+    sigma = np.minimum(reach_mm / lattice.spacing_mm, 8 * points) * (points > 1)
     error_share = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
     in_slice = ndimage.gaussian_filter(wrong, (0, *sigma[1:]), mode="constant", truncate=2)
     # 4. Pick border places, the most uncertain first, with a minimum distance between them.

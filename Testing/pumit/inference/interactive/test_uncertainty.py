@@ -80,6 +80,11 @@ def test_a_field_that_disagrees_puts_its_side_uncertain():
     assert found[0].share > 0.15
 
 
+def test_a_damaged_header_costs_no_memory():
+    found = uncertain_regions(answer_of(ball_logits()), SHAPE, (1e9, 1e9, 1e-6))
+    assert is_on_border(ball_logits() > 0, found[0].index)
+
+
 def test_a_large_answer_is_sampled_and_the_place_still_on_its_border():
     shape = (60, 120, 120)
     assert np.prod(shape) > 2 * SAMPLED_VOXELS
