@@ -21,7 +21,8 @@ from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.vit import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
-from pumit.system.files import atomic_path
+from pumit.system.files import atomic_path, file_sha256
+from pumit.system.wording import listed
 from pumit.training.classification.cases import SPLITS, ClassificationData
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.classification.task import (
@@ -42,6 +43,7 @@ from pumit.training.run.origin import origin_of
 
 # MedMNIST's images are unsigned bytes.
 BYTES = Normalization("range", (0.0, 255.0), (0.0, 1.0))
+SHOWN = 5  # images in several splits that are named
 TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
 # Recipe keys that are copied into the checkpoint.
 REPEATED = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
@@ -151,8 +153,12 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
             run.report({"event": "patients", "sentence": f"Look at this: {note}."})
 
     def prepare(self) -> None:
-        """Pre-process the images of each split."""
+        """Pre-process the images of each split, and report those that are in several."""
         self.images = self.run.reporter.written(self._prepare)
+        if found := _copies(self.images):
+            shown = listed(found, SHOWN)
+            sentence = f"Look at this: images in several splits: {shown}."
+            self.run.report({"event": "copies", "sentence": sentence})
 
     def decided_keys(self) -> dict[str, Any]:
         """Return the recipe with network and batch, and the cases that were set aside by name."""
@@ -310,6 +316,17 @@ def sizes_of(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str
     with torch.device("meta"):
         build_network(name, **given)  # raises on a mismatch
     return {**RECIPES[name].sizes, **given}
+
+
+def _copies(images: Mapping[str, PreparedImages]) -> list[str]:
+    """Return which images of files equal one of an earlier split."""
+    first: dict[str, tuple[str, str]] = {}
+    found = []
+    for split, part in images.items():
+        for name, file in zip(part.cases.names, part.kept or (), strict=False):
+            where, same = first.setdefault(file_sha256(file), (split, name))
+            found += [f"{name} is {same}"] if where != split else []
+    return found
 
 
 def _measures(probabilities: npt.NDArray[np.float32], labels: Labels) -> dict[str, float]:

@@ -215,6 +215,23 @@ def test_a_folder_per_class_is_learned_from(tmp_path, rng):
         answers.write_text(wrong)
 
 
+def test_an_image_in_two_splits_is_reported(tmp_path, rng):
+    images, labels = bright_or_dark(6, rng)
+    for split in ("train", "val", "test"):
+        for i, (image, label) in enumerate(zip(images, labels.ravel(), strict=True)):
+            inner = tmp_path / "scans" / split / ("dark", "bright")[label]
+            inner.mkdir(parents=True, exist_ok=True)
+            own = image if (split, i) == ("val", 0) or split == "train" else image ^ (7 + i)
+            own = own ^ 1 if split == "test" else own
+            file = inner / f"{split}{'abcdef'[i]}.nii.gz"
+            SimpleITK.WriteImage(SimpleITK.GetImageFromArray(own), str(file))
+    run(tmp_path, data={"folder": "scans"}, schedule={**RECIPE["schedule"], "steps": 1})
+    (copy,) = (r["sentence"] for r in read_log(tmp_path / "out")[0] if r.get("event") == "copies")
+    assert copy == (
+        "Look at this: images in several splits: val/dark/vala.nii.gz is train/dark/traina.nii.gz."
+    )
+
+
 def test_training_begins_with_a_pre_trained_encoder(folder):
     sizes = {k: v for k, v in SIZES.items() if k != "fixed_patch"}
     sizes |= {"patch_halvings": 2, "position_table": [2, 2, 2], "num_tokens": 8}
