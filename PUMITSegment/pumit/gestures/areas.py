@@ -163,7 +163,9 @@ def _coarse_block(shape: tuple[int, ...], spacing_mm: tuple[float, ...]) -> Inte
     block = np.ones(3, dtype=np.int64)
     while np.prod(-(-np.array(shape) // block)) > _MAX_VOXELS:
         step *= 1.4
-        block = np.array([max(1, round(step / mm)) for mm in spacing_mm])
+        # At most all voxels: `_pooled` pads to whole blocks.
+        whole = zip(spacing_mm, shape, strict=True)
+        block = np.array([min(max(1, round(step / mm)), n) for mm, n in whole])
     return block
 
 

@@ -171,6 +171,13 @@ def test_a_drawing_over_all_of_a_large_scan_is_answered():
         assert np.abs(line.mean(axis=0) - np.array(volume.shape) / 2).max() < 12
 
 
+def test_a_large_drawing_on_slices_of_almost_no_thickness_costs_no_memory():
+    volume = Volume(np.broadcast_to(np.uint8(0), (2, 1500, 1500)), (1e-9, 1.0, 1.0))
+    for make in DRAWINGS:
+        (prompt,) = make(np.broadcast_to(True, volume.shape), (0, 0, 0), volume, is_positive=True)
+        check_prompt(prompt, volume)
+
+
 def test_coarsely_seen_strokes_still_lie_on_drawn_voxels():
     volume = Volume(np.broadcast_to(np.uint8(0), (150, 150, 150)))
     drawn = stroke(np.array([[2.0, 2, 2], [147, 100, 147]]), volume.shape, width=1)
