@@ -124,7 +124,7 @@ class CarriedLesion:
 
 def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
     """Split segments into components, largest first; drop specks, unless a segment has no more."""
-    found = []
+    found, names = [], {name for name, _ in segments}
     for name, mask in segments:
         pieces, _count = ndimage.label(mask, np.ones((3, 3, 3)))
         sizes = np.bincount(pieces.ravel())[1:]
@@ -132,6 +132,8 @@ def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
         order = order or np.argsort(-sizes, kind="stable")[:1].tolist()
         for number, piece in enumerate(order, start=1):
             label = name if len(order) == 1 else f"{name[:58]} {number}"
+            if label != name and label in names:  # another segment is called so
+                label = f"{name[:57]} ({number})"
             found.append(Lesion(label, name, pieces == piece + 1))
     return found
 

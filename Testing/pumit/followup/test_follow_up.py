@@ -151,6 +151,13 @@ def test_clicks_move_with_the_scan(dates, registration):
     np.testing.assert_allclose(kept.point_lps, registration.to_later(point))
 
 
+def test_parts_of_a_segment_are_not_called_like_another_segment():
+    mask = np.zeros((4, 20, 20), bool)
+    mask[1, 2:6, 2:6] = mask[1, 12:16, 12:16] = True
+    segments = [("met", mask), ("met 2", ~mask)]
+    assert [each.name for each in lesions_of(segments)] == ["met 1", "met (2)", "met 2"]
+
+
 def test_pieces_of_a_segment_are_lesions_and_specks_are_none():
     mask = np.zeros((10, 20, 20), bool)
     mask[2:5, 2:5, 2:5] = mask[2:6, 10:15, 10:15] = mask[9, 19, 19] = True
