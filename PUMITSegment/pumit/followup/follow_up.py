@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Protocol
 
 import numpy as np
@@ -83,10 +84,10 @@ def follow_up(
     given = [p for p in prompts if not isinstance(p, (AnswerPrompt, MaskPrompt))]
     masks: dict[str, Mask] = {}
     used = 0
-    count = len(lesions) + len(new_points)
+    total = len(lesions) + len(new_points)
     for number, lesion in enumerate(lesions):
         if progress is not None:
-            progress(f"Lesion {number + 1} of {count}", number / count)
+            progress(f"Lesion {number + 1} of {total}", number / total)
         if not lesion.prompts:
             continue
         own = [p for p in clicks if _is_of(p, lesion, lesions, later)]
@@ -100,8 +101,12 @@ def follow_up(
     )
     for number, point in enumerate(new_points, start=1):
         if progress is not None:
-            progress(f"Lesion {len(lesions) + number} of {count}", (count - 1) / count)
+            progress(f"Lesion {len(lesions) + number} of {total}", (total - 1) / total)
         name = "New lesion" if len(new_points) == 1 else f"New lesion {number}"
+        # The lesions of an earlier follow-up may be called so.
+        others = (f"{name} ({other})" for other in count(2))
+        taken = {*masks, *(known for known, _ in segments)}
+        name = next(free for free in chain([name], others) if free not in taken)
         masks[name] = _new_lesion(session, point, f"new {number}", _NEW_SIZE * largest)
     later_segments = tuple((name, mask) for name, mask in masks.items() if mask.any())
     changes = _changes(lesions, later_segments, earlier, later, registration)

@@ -88,6 +88,18 @@ def test_a_click_into_a_new_lesion_makes_it_new(dates, registration):
     ]
 
 
+def test_a_new_lesion_does_not_replace_that_of_the_follow_up_before(dates, registration):
+    segments = [("New lesion", dates.earlier_masks["stable"])]
+    clicks = [PointPrompt((0.0, 0.0, 0.0))]
+    found = follow_up(
+        dates.earlier, segments, dates.later, registration, Starts(dates), new_points=clicks
+    )
+    assert [(c.name, c.change) for c in found.changes] == [
+        ("New lesion", "stable"),
+        ("New lesion (2)", "new"),
+    ]
+
+
 def test_a_lesion_outside_of_the_later_scan_is_not_gone(dates, registration):
     """Such as where the later scan ends above it."""
     low = int(np.argwhere(dates.later_masks["merged"])[:, 0].max()) + 8
