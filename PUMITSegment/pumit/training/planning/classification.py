@@ -16,7 +16,7 @@ from pumit.networks.build import build_network
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.system.wording import count_of, times
 from pumit.training.classification.cases import Cases, ClassificationData
-from pumit.training.classification.run import form_of, read_data, sizes_of
+from pumit.training.classification.run import form_of, plan_of, read_data, sizes_of
 from pumit.training.classification.task import (
     CaseDraw,
     ClassificationTask,
@@ -99,7 +99,7 @@ def plan_classifier(request: PlanRequest) -> Planned:
         (counts["val"] + counts.get("test", 0)) * cost.answering_seconds,
     ).idle(cost.step)
     if recipe.epochs is not None:
-        given["steps"] = recipe.epochs * math.ceil(counts["train"] / recipe.batch_size)
+        given["steps"] = plan_of(recipe, counts["train"], processes=1)[0].steps
     steps = fit(parts, preset, given)
     keys["schedule"] = schedule_of(preset, steps, parts, given)
     if recipe.epochs is not None:

@@ -88,9 +88,12 @@ def test_a_classification_is_checked_and_planned(run, refused, tmp_path, monkeyp
     assert "5 patients are guessed" in record["warnings"][0]
     assert "only 2 scans for validation" in record["warnings"][1]
     # What a recipe gives stays.
-    given = {**recipe, "epochs": 3, "schedule": {"learning_rate": 0.002}}
+    schedule = {"learning_rate": 0.002, "accumulate": 3}
+    given = {**recipe, "epochs": 3, "batch_size": 1, "schedule": schedule}
     (tmp_path / "given.yaml").write_text(yaml.safe_dump(given))
-    followed = json.loads(run("plan", tmp_path / "given.yaml", "--json").out)["recipe"]
+    record = json.loads(run("plan", tmp_path / "given.yaml", "--json").out)
+    assert " for 6 steps" in record["estimate"]["sentence"]  # three times six cases
+    followed = record["recipe"]
     assert (followed["epochs"], followed["schedule"]["learning_rate"]) == (3, 0.002)
     assert "steps" not in followed["schedule"]
     first, second = read_class_folders(tmp_path / "set").splits["train"].files[:2]
