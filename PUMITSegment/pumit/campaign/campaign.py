@@ -56,7 +56,7 @@ from pumit.campaign.progress import (
     validation_of,
 )
 from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
-from pumit.errors import PumitError
+from pumit.errors import DiskFullError, ExportError, PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.segmentation import Segmentation, plain_name
 from pumit.system.files import atomic_path, make_folder
@@ -431,7 +431,13 @@ class Campaign(CampaignFolder):
                 written.unlink(missing_ok=True)
         if lock is None or lock.is_held:
             (home / DRAFT).unlink(missing_ok=True)
-        return self.complete(made) if completes else made
+        try:
+            return self.complete(made) if completes else made
+        except DiskFullError:
+            raise
+        except ExportError as error:  # the label is accepted
+            self.problems.append(f"{made.name}: {error}")
+            return self.scan(made.id)
 
     def _change_label(
         self,
@@ -472,20 +478,20 @@ class Campaign(CampaignFolder):
             return entry
         label = home / LABEL
         volume = self.volume(entry) if entry.series else None
-        if volume is not None and volume.source is not None:
-            write_dicom(  # the folder is shared: only an export says who the patient is
-                label, home / DICOM_LABEL, volume, self.classes, entry, identifies_patient=False
-            )
-        if self.settings.copies_beside:
-            copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
-        found = agreement_of(label, home / PREDICTION, self.classes)
-        if found is None or entry.known != "all":  # unlabelled parts would count as errors
-            return entry
-        found = {name: dice for name, dice in found.items() if name in (entry.drawn or found)}
-        mean = round(sum(found.values()) / len(found), 4) if found else 1.0
-        return self._update(
-            entry.id, lambda now: replace(now, agreement=mean, class_agreement=found)
-        )
+        try:
+            if volume is not None and volume.source is not None:
+                # The folder is shared: only an export says who the patient is.
+                write_dicom(
+                    label, home / DICOM_LABEL, volume, self.classes, entry, identifies_patient=False
+                )
+        finally:  # also if no DICOM object can reference the series
+            if self.settings.copies_beside:
+                copy_beside(label, self.locate(entry)[0], entry.name.rpartition("/")[2])
+            found = agreement_of(label, home / PREDICTION, self.classes)
+            # Unlabelled parts would count as errors.
+            if found is not None and entry.known == "all":
+                entry = self._update(entry.id, partial(_agreeing, found=found))
+        return entry
 
     def undo_accept(self, scan: ScanEntry | str) -> ScanEntry:
         """Undo the acceptance of a scan; a copy of the label is kept in `previous/`.
@@ -767,6 +773,12 @@ def _rows(classes: Sequence[Any]) -> list[dict[str, Any]]:
             if c.terminology:
                 concept_for(c.terminology)
     return [c.as_row() for c in made]
+
+
+def _agreeing(now: ScanEntry, *, found: Mapping[str, float]) -> ScanEntry:
+    dice = {name: value for name, value in found.items() if name in (now.drawn or found)}
+    mean = round(sum(dice.values()) / len(dice), 4) if dice else 1.0
+    return replace(now, agreement=mean, class_agreement=dice)
 
 
 def _kept(sentence: str, path: Path) -> str:

@@ -9,6 +9,7 @@ from pumit.campaign import Campaign, ScanEntry
 from pumit.campaign.exporting import export
 from pumit.errors import VolumeError
 from pumit.export.dicom_series import write_dicom_series
+from pumit.export.write import write_segmentation
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
 
@@ -98,6 +99,19 @@ def test_undone_and_empty_acceptances_leave_no_dicom_seg(dicom_campaign):
     made = dicom_campaign.accept(scan.id, truth(dicom_campaign, scan))
     dicom_campaign.accept(made, None, completes=False)
     assert not seg.exists()
+
+
+def test_a_label_is_accepted_although_no_dicom_object_can_reference_its_series(dicom_campaign):
+    scan = dicom_campaign.scans()[0]
+    for number, file in enumerate(scan.path.iterdir()):
+        header = pydicom.dcmread(file)
+        header.FrameOfReferenceUID = f"1.2.{number + 1}"  # as some programs make them anonymous
+        header.save_as(file)
+    drawn = truth(dicom_campaign, scan)
+    write_segmentation(drawn, dicom_campaign.home(scan) / "prediction.seg.nrrd")
+    made = dicom_campaign.accept(scan, drawn)
+    assert (made.state, made.agreement) == ("accepted", 1.0)
+    assert "several values of FrameOfReferenceUID" in dicom_campaign.problems[0]
 
 
 def test_segmentation_of_another_series_is_not_accepted(dicom_campaign):
