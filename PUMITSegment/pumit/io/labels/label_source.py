@@ -1,7 +1,7 @@
 """Reading of scans, and of their labels from any supported source onto the scan's grid."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,8 +192,10 @@ def _read_object(found: LabelObject, image: Volume, others: Collection[str]) -> 
             doubts.append(f"{found.kind}: {OTHER_SERIES}")
     # An RTSTRUCT may name several frames of reference.
     if source and found.kind == "DICOM-SEG":
-        header = read_header(source.files[0]).header
-        frame = str(first_value(header, "FrameOfReferenceUID") or "")
+        frame = ""
+        with suppress(VolumeError):  # the scan's files may have been moved since
+            header = read_header(source.files[0]).header
+            frame = str(first_value(header, "FrameOfReferenceUID") or "")
         if frame and found.frame_of_reference not in ("", frame):
             doubts.append(f"{found.kind}: {OTHER_FRAME}")
     if incomplete := require_all_parts(found):

@@ -109,6 +109,8 @@ def test_another_scan_of_the_same_grid_is_doubted_without_its_series(tmp_path, s
         del frame.DerivationImageSequence
     seg.save_as(tmp_path / "a.dcm")
     assert read_labels(tmp_path / "a.dcm", other).doubts == (place,)
+    own = replace(scan, source=replace(scan.source, files=(tmp_path / "moved.dcm",)))
+    assert read_labels(liver, own).doubts == ()
 
 
 def test_damaged_object_is_one_line(tmp_path, scan, liver):
