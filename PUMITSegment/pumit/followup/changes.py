@@ -111,8 +111,9 @@ def _links(
             least = min(kept.count, piece.kept.count)
             if kept.shared(piece.kept) >= max(1, _LINKED_SHARE * least):
                 links.add((i, j))
-    # Link the rest to the nearest unlinked component within the tolerance.
+    # Link the rest to unlinked components within the tolerance, the nearest pairs first.
     free = [j for j in range(len(pieces)) if all(j != k for _, k in links)]
+    near: list[tuple[float, int, int]] = []
     for i, old in enumerate(carried):
         if any(i == k for k, _ in links) or old.found in ("gone", "not shown") or not free:
             continue
@@ -121,11 +122,11 @@ def _links(
             continue
         window = place.window_with(tuple(int(tolerance_mm / s) + 1 for s in spacing_mm))
         away = ndimage.distance_transform_edt(~place.within(window), sampling=spacing_mm)
-        near = {j: away[pieces[j].kept.within(window)].min(initial=np.inf) for j in free}
-        nearest = min(free, key=lambda j: float(near[j]))
-        if near[nearest] <= tolerance_mm:
-            links.add((i, nearest))
-            free.remove(nearest)
+        apart = ((away[pieces[j].kept.within(window)].min(initial=np.inf), j) for j in free)
+        near += [(float(mm), i, j) for mm, j in apart if mm <= tolerance_mm]
+    for _, i, j in sorted(near):
+        if all(i != other and j != piece for other, piece in links):
+            links.add((i, j))
     return links
 
 

@@ -69,6 +69,11 @@ def test_a_lesion_beside_its_place_is_the_same_within_the_tolerance():
     assert named({"a": box(2, 2, 5)}, {"x": box(2, 20, 5)}) == [("a", "gone"), ("x", "new")]
 
 
+def test_a_lesion_between_two_places_is_that_of_the_nearer_one():
+    earlier = {"far": box(2, 2, 5), "near": box(2, 17, 5)}
+    assert named(earlier, {"x": box(2, 11, 5)}) == [("far", "gone"), ("near", "stable")]
+
+
 def test_a_small_growth_is_none():
     """RECIST asks for a fifth and 5 mm."""
     assert named({"a": box(2, 2, 8)}, {"a": box(2, 2, 10)}) == [("a", "stable")]
