@@ -185,15 +185,17 @@ def _points(
     bounds = ndimage.find_objects(target.astype(np.uint8))[0]
     axes = []
     for n, mm, bound in zip(target.shape, planner.spacing_mm, bounds, strict=True):
-        count = max(1, round((bound.stop - bound.start) * mm / step_mm)) if n > 1 else 1
-        at = bound.start + (np.arange(count) + 0.5) * (bound.stop - bound.start) / count
+        length = bound.stop - bound.start
+        # At most all voxels: a damaged header may state any spacing.
+        count = min(max(1, round(length * mm / step_mm)), length) if n > 1 else 1
+        at = bound.start + (np.arange(count) + 0.5) * length / count
         axes.append(np.floor(at).astype(np.int64))
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
     points = points[target[tuple(points.T)]]
     if len(points) == 0:  # a target thinner than the grid
         points = np.argwhere(target)[target.sum() // 2][None]
     low = [bound.start for bound in bounds]
-    fields = planner.windows_over(low, [bound.stop - 1 for bound in bounds], in_plane_mm)
+    fields = planner.windows_over(low, [bound.stop for bound in bounds], in_plane_mm)
     places = np.array([field.centre_index for field in fields])
     reach = np.array([np.multiply(field.shape, field.step) for field in fields]) / 2
     away = np.abs(points[:, None] - places[None]) / reach[None]

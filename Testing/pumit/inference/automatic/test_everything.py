@@ -16,6 +16,7 @@ from pumit.inference.automatic.everything import (
 )
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.prompts import BoxPrompt
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.ndimage import label as components
@@ -67,6 +68,25 @@ def test_two_balls_become_two_structures_the_larger_first(session):
     assert session.segments == []
     few = replace(SETTINGS, max_segments=1)
     assert segment_everything(session, settings=few).labels.max() == 1
+
+
+def test_a_damaged_header_costs_no_memory(session):
+    damaged = replace(session.volume, spacing_mm=(1e9, 1e-6, 1e-6))
+    session.set_volume(damaged)
+    assert segment_everything(session, settings=SETTINGS).labels.shape == damaged.shape
+
+
+def test_each_very_thick_slice_is_searched(session):
+    disc = balls()[0][14]
+    array = np.where(disc, 200.0, 50.0) + np.random.default_rng(0).normal(0, 2, (5, *disc.shape))
+    volume = Volume(array.astype(np.float32), (50.0, 1.0, 1.0))
+    session.set_volume(volume)
+    found = segment_everything(session, settings=SETTINGS).labels
+    assert [bool((plane > 0)[disc].mean() > 0.9) for plane in found] == [True] * 5
+    ends = [volume.index_to_world(index) for index in ((3.7, 0, 0), (4.3, 43, 47))]
+    corners = BoxPrompt.from_bounds(*ends).corners_lps
+    found = segment_everything(session, roi_corners_lps=corners, settings=SETTINGS).labels
+    assert [bool(plane.any()) for plane in found] == [False] * 4 + [True]
 
 
 def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same():
