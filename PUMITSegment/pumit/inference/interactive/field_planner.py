@@ -137,7 +137,8 @@ class FieldPlanner:
         """Return overlapping fields of one spacing over a box of volume indices."""
         low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
         probe = self.field((low + high) / 2, in_plane_mm)
-        stride = np.asarray(probe.shape) * np.asarray(probe.step) * 0.625
+        # At least a voxel: a damaged header may state axes of any length in-plane.
+        stride = np.maximum(np.asarray(probe.shape) * np.asarray(probe.step) * 0.625, 1.0)
         axes = []
         for axis in range(3):
             if probe.shape[axis] == 1 and self.shape[0] > 1:

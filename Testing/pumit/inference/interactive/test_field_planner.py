@@ -122,3 +122,8 @@ def test_a_box_near_an_end_of_the_scan_is_seen_no_more_coarsely_than_in_its_midd
         for a in (first, middle)
     ]
     assert steps[0].step[1] <= steps[1].step[1] + 1e-9
+
+
+def test_a_damaged_header_needs_no_more_windows_than_voxels():
+    planner = FieldPlanner((4, 64, 64), (1.0, 1e-4, 1e4), 64)
+    assert len(planner.windows_over((0, 0, 0), planner.shape, planner.finest_mm)) <= 4 * 64
