@@ -106,12 +106,13 @@ class PairComparison:
         """
         if self.isRunning:
             return
+        self.classes, self.places, self._found = (), (), ([], [])
         try:
             taken = self._taken(reference, compared)
         except PumitError as error:
             self._status.problem(str(error))
+            self._onChanged()
             return
-        self.classes, self.places, self._found = (), (), ([], [])
         self.title = _("{compared} against {reference}").format(
             compared=compared.GetName(), reference=reference.GetName()
         )

@@ -167,6 +167,18 @@ def test_what_cannot_be_compared_is_said(module, capsys):
     assert not module.programs.calls
 
 
+def test_a_refused_comparison_shows_no_figures_of_the_one_before(module, capsys):
+    _reference, compared = addTwo(module)
+    module.press(module.ui.compareButton)
+    answerCompare(module, capsys)
+    assert column(module, "agreementTable", CLASS) == ["kidney", "liver"]
+    compared.GetSegmentation().RemoveAllSegments()
+    module.press(module.ui.compareButton)
+    assert "by model has no segment" in module.status
+    assert column(module, "agreementTable", CLASS) == []
+    assert "against" not in module.ui.compareSection.text
+
+
 def test_a_comparison_that_is_cancelled_leaves_no_file(module):
     addTwo(module)
     module.press(module.ui.compareButton)
