@@ -35,6 +35,9 @@ class TokenizerSection:
 
     def refresh(self) -> None:
         """Show whether there is a tokenizer, and its result."""
+        if self._selection.parameters is None:  # the scene is changing
+            self._before = None
+        self._ui.viewsBackButton.enabled = self._before is not None
         reason = self._whyNot()
         self._ui.tokenizerButton.enabled = not reason
         self._ui.tokenizerButton.toolTip = reason or _(
@@ -120,7 +123,6 @@ class TokenizerSection:
             volumeNode = self._selection.volumeNode
             if self._before is None:  # not those of an earlier reconstruction
                 self._before = ViewsBefore()
-            self._ui.viewsBackButton.enabled = True
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
             self._sentence, self._familiarity = answer.sentence, answer.familiarity
             self._key = volumeKey(volumeNode)

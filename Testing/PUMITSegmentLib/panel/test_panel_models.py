@@ -102,3 +102,8 @@ def test_the_tokenizer_view_shows_what_comes_back(panel):
     panel.logic.parameters.sourceVolume = scan
     panel.process()
     assert bar.isVisible()
+    # Nor do the views of a closed scene return.
+    assert panel.ui.viewsBackButton.enabled
+    slicer.mrmlScene.Clear()
+    panel.process()
+    assert not panel.ui.viewsBackButton.enabled
