@@ -13,7 +13,14 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import pdist
 
 from pumit.export.statistics import SegmentStatistics, segment_statistics
-from pumit.followup.lesions import CarriedLesion, Lesion, Mask, lesions_of
+from pumit.followup.lesions import (
+    LEAST_VOXELS,
+    CarriedLesion,
+    KeptMask,
+    Lesion,
+    Mask,
+    lesions_of,
+)
 from pumit.geometry import Floats, window_of
 from pumit.segmentation import Segment
 from pumit.volume import Volume
@@ -84,7 +91,7 @@ def changes_of(
         tolerance_mm: Largest distance of a later lesion from the propagated position.
     """
     pieces = lesions_of([(name, mask) for name, mask in later if mask.any()])
-    links = _links(carried, pieces, later_volume.spacing_mm, tolerance_mm)
+    links = _links(carried, pieces, later, later_volume.spacing_mm, tolerance_mm)
     return [
         _change(
             [carried[i] for i in olds],
@@ -98,11 +105,13 @@ def changes_of(
 
 def _links(
     carried: Sequence[CarriedLesion],
-    pieces: Sequence[Lesion],
+    pieces: list[Lesion],
+    later: Sequence[tuple[str, Mask]],
     spacing_mm: Sequence[float],
     tolerance_mm: float,
 ) -> set[tuple[int, int]]:
-    links = set()
+    """Return pairs of earlier lesions and pieces; what is left of a lesion is added to these."""
+    links: set[tuple[int, int]] = set()
     for i, old in enumerate(carried):
         if old.found in ("gone", "not shown"):
             continue
@@ -111,6 +120,13 @@ def _links(
             least = min(kept.count, piece.kept.count)
             if kept.shared(piece.kept) >= max(1, _LINKED_SHARE * least):
                 links.add((i, j))
+    # A speck is no lesion, but an earlier lesion of which one is left is not gone.
+    for i, old in enumerate(carried):
+        if old.found not in ("gone", "not shown") and all(i != k for k, _ in links):
+            left = _left_of(old.kept if old.kept.count else old.kept_place, later)
+            if left is not None:
+                links.add((i, len(pieces)))
+                pieces.append(left)
     # Link the rest to unlinked components within the tolerance, the nearest pairs first.
     free = [j for j in range(len(pieces)) if all(j != k for _, k in links)]
     near: list[tuple[float, int, int]] = []
@@ -128,6 +144,21 @@ def _links(
         if all(i != other and j != piece for other, piece in links):
             links.add((i, j))
     return links
+
+
+def _left_of(kept: KeptMask, later: Sequence[tuple[str, Mask]]) -> Lesion | None:
+    """Return the specks of the later segments that meet an earlier lesion, or None."""
+    window = kept.window_with((LEAST_VOXELS,) * 3)
+    for name, mask in later:
+        pieces, _ = ndimage.label(mask[window], np.ones((3, 3, 3)))
+        sizes = np.bincount(pieces.ravel())
+        met = np.unique(pieces[kept.within(window)])
+        specks = [number for number in met if number and sizes[number] < LEAST_VOXELS]
+        if specks:
+            whole = np.zeros(mask.shape, bool)
+            whole[window] = np.isin(pieces, specks)
+            return Lesion(name, name, whole)
+    return None
 
 
 def _groups(

@@ -20,7 +20,7 @@ Window = tuple[slice, ...]
 Found = Literal["by its look", "by its place", "given", "gone", "not shown"]
 
 # Smaller components are ignored as specks.
-_LEAST_VOXELS = 5
+LEAST_VOXELS = 5
 # Margin around a lesion, mm; and how far it may have grown or moved, in mm and in radii.
 _AROUND_MM, _GROWTH_MM, _GROWTH_SHARE = 25.0, 8.0, 0.8
 # Distances from a lesion of the ring that serves as its background.
@@ -128,7 +128,7 @@ def lesions_of(segments: Sequence[tuple[str, Mask]]) -> list[Lesion]:
     for name, mask in segments:
         pieces, _count = ndimage.label(mask, np.ones((3, 3, 3)))
         sizes = np.bincount(pieces.ravel())[1:]
-        order = [i for i in np.argsort(-sizes, kind="stable") if sizes[i] >= _LEAST_VOXELS]
+        order = [i for i in np.argsort(-sizes, kind="stable") if sizes[i] >= LEAST_VOXELS]
         order = order or np.argsort(-sizes, kind="stable")[:1].tolist()
         for number, piece in enumerate(order, start=1):
             label = name if len(order) == 1 else f"{name[:58]} {number}"
@@ -229,7 +229,7 @@ def _carried(
     away = ndimage.distance_transform_edt(~place, sampling=later.spacing_mm)
     ring = (away > _RING_MM[0]) & (away <= _RING_MM[1]) & ~others & is_known
     near = (away > 2 * _RING_MM[0]) & (away <= _AROUND_MM) & is_known
-    if ring.sum() < _LEAST_VOXELS or near.sum() < 10 * _LEAST_VOXELS:
+    if ring.sum() < LEAST_VOXELS or near.sum() < 10 * LEAST_VOXELS:
         return CarriedLesion(lesion, whole, "by its place", whole)
     inside, outside = float(np.median(first[place])), float(np.median(first[ring]))
     scale, shift = _scale(first[near], second[near])
@@ -244,7 +244,7 @@ def _carried(
     start = _looking_like(
         second, scale * inside + shift, scale * outside + shift, place, reach & ~neighbours
     )
-    if np.count_nonzero(start) * voxel_mm3 < _LEFT * expected or start.sum() < _LEAST_VOXELS:
+    if np.count_nonzero(start) * voxel_mm3 < _LEFT * expected or start.sum() < LEAST_VOXELS:
         return CarriedLesion(lesion, empty, "gone", whole)
     return CarriedLesion(lesion, _put(start, window, later.shape), "by its look", whole)
 

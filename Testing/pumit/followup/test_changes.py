@@ -69,6 +69,17 @@ def test_a_lesion_beside_its_place_is_the_same_within_the_tolerance():
     assert named({"a": box(2, 2, 5)}, {"x": box(2, 20, 5)}) == [("a", "gone"), ("x", "new")]
 
 
+def test_a_lesion_of_which_a_speck_is_left_is_not_gone():
+    one, two = box(2, 2), box(2, 30)
+    speck = np.zeros(VOLUME.shape, bool)
+    speck[2, 5:7, 33:35] = True
+    found = named({"a": one, "b": two}, {"x": one | speck})
+    assert found == [("a", "stable"), ("b", "shrunk")]
+    beside = np.roll(speck, -25, axis=2)  # of what is left, which is not split
+    assert named({"a": one}, {"x": box(2, 2, 5) | beside}) == [("a", "shrunk")]
+    assert named({"a": one}, {"x": one, "y": speck}) == [("a", "stable"), ("y", "new")]
+
+
 def test_a_lesion_between_two_places_is_that_of_the_nearer_one():
     earlier = {"far": box(2, 2, 5), "near": box(2, 17, 5)}
     assert named(earlier, {"x": box(2, 11, 5)}) == [("far", "gone"), ("near", "stable")]
