@@ -166,6 +166,7 @@ class OpenScan:
         self._scan = scan
         self._geometry = (volume.spacing_mm, volume.origin_lps, volume.direction)
         self._origin_of = (volume.source, volume.thickness_mm)
+        self._path = volume.path
         self._given: Volume | None = volume
         self._volume: Volume | None = None
         self._pyramid: Pyramid | None = None
@@ -219,7 +220,7 @@ class OpenScan:
         if given is not None and given.array is array:
             volume = given
         else:
-            volume = Volume(array, *self._geometry, *self._origin_of)
+            volume = Volume(array, *self._geometry, *self._origin_of, path=self._path)
         # 3. Get the pyramid, shared by all sessions of the scan.
         pyramid = scan.pyramids.get(self.key)
         if pyramid is None:

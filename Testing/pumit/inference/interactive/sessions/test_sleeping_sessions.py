@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, many_prompts, scan, session_on
+from pumit.errors import ExportError
+from pumit.export.nifti import nifti_bytes
 from pumit.inference.interactive.image_store import ImageStore, PackedVoxels
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_state import SolverState
 from pumit.prompts import PointPrompt
+from pumit.simple import save
 from pumit.volume import Volume
 
 
@@ -53,6 +56,16 @@ def test_undo_redo_and_segments_survive_sleep(tiny_segmenter):
         pass
     assert session.segments == ["1", "other"]
     np.testing.assert_array_equal(session.predict(), masks[-1])
+
+
+def test_a_scan_is_not_overwritten_after_sleep(tiny_segmenter, tmp_path):
+    volume, ball = scan()
+    path = tmp_path / "scan.nii.gz"
+    path.write_bytes(nifti_bytes(volume.array, volume))
+    session = session_on(Volume.read(path), tiny_segmenter)
+    session.sleep()
+    with pytest.raises(ExportError, match="scan"):
+        save(ball, session.volume, path)
 
 
 def test_whatever_is_requested_wakes_a_session(tiny_segmenter):
