@@ -20,8 +20,6 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
 )
 MOST_PROCESSES = 4
-# Rewriting the assertions of all files takes each process twelve seconds, and most tests pass.
-PLAIN = ("--assert=plain", "--showlocals")
 # Below Testing/pumit: what needs no PyTorch, or is skipped without it.
 LIGHT = (
     "batch",
@@ -44,12 +42,7 @@ def main() -> int:
     # mypy takes a minute of one core: beside the tests. If it finds nothing, the summary of pytest
     # is the last line.
     types = None if is_light else _start("mypy", stdout=subprocess.PIPE, text=True)
-    arguments = pytest_arguments(sys.argv[1:])
-    status = _start("pytest", *arguments).wait()
-    if status == 1 and PLAIN[0] in arguments:
-        # Some failed: again, with the values that their assertions compared.
-        again = ("--assert=rewrite", "--no-showlocals", "--last-failed", "--maxfail=20", "-n", "0")
-        _start("pytest", *arguments, *again).wait()
+    status = _start("pytest", *pytest_arguments(sys.argv[1:])).wait()
     if types is not None:
         found, _ = types.communicate()
         if types.returncode:
@@ -76,7 +69,7 @@ def pytest_arguments(given: list[str]) -> list[str]:
         # Testing/conftest.py puts the longest files first.
         # One more than there are cores, as tests also wait: for workers, browsers and trainings.
         processes = str(min((os.cpu_count() or 1) + 1, MOST_PROCESSES))
-        rest = [*PLAIN, "-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *rest]
+        rest = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *rest]
     return rest
 
 
