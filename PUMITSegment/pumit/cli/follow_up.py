@@ -88,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output.exists() and not args.output.is_dir():
         raise ExportError(f"The output {args.output.name!r} is a file; name a folder.")
+    if args.later_mask and (args.new or args.prompts):
+        raise PumitError("--later-mask compares what is drawn; leave out --new and --prompts.")
     refuse_replacing(args.output / SEGMENTATION, [args.mask])
     with progress_bar(quiet=args.json) as step:
         scans, registration = _registered(args, step)

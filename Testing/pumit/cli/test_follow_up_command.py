@@ -101,6 +101,11 @@ def test_a_poor_registration_is_shown_and_not_used(run, sample, tmp_path):
     assert sorted(p.name for p in (tmp_path / "result").iterdir()) == FILES[-2:]
 
 
+def test_clicks_beside_a_later_mask_are_refused_instead_of_ignored(refused, sample, tmp_path):
+    given = ("--later-mask", sample / "later.seg.nrrd", "--new", "0,0,0", "-o", tmp_path / "r")
+    assert "leave out --new" in refused("follow-up", *scans(sample), *given)
+
+
 def test_lesions_under_a_transform_of_a_scene_are_refused(refused, sample, tmp_path):
     earlier, mask, later = scans(sample)
     more = "transform:vtkMRMLTransformNode1;"
