@@ -49,7 +49,8 @@ def resize(array: npt.NDArray[Any], shape: tuple[int, int, int]) -> Tensor:
         high = min(low + 1, array.shape[0] - 1)
         for k in (low, high):
             if k not in planes:
-                plane = torch.from_numpy(np.ascontiguousarray(array[k], dtype=np.float32))
+                # Always a copy: NumPy calls a reversed axis of one voxel contiguous.
+                plane = torch.from_numpy(array[k].astype(np.float32, order="C"))
                 planes[k] = resize_plane(plane[None], (shape[1], shape[2]))[0]
         out[i] = torch.lerp(planes[low], planes[high], float(at - low))
         planes = {k: plane for k, plane in planes.items() if k >= low}
