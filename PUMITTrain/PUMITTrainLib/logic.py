@@ -165,7 +165,8 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
 
     def onSceneAboutToChange(self) -> None:
         """Detach from the scene; runs continue, and stay shown."""
-        self.checking.keepAtOnce()
+        if slicer.mrmlScene.IsClosing():  # a scene that is added leaves the checked scan there
+            self.checking.keepAtOnce()
         self.planning.cancel()
         # Files written from this scene do not apply to the next one.
         self._check.discard()

@@ -582,6 +582,23 @@ def test_what_is_drawn_is_kept_now_and_then(opened):
     assert (home / "draft.seg.nrrd").stat().st_mtime_ns == changed
 
 
+def test_a_scene_that_is_added_does_not_end_the_check(opened, tmp_path):
+    """The scan stayed in the scene without Accept, and what was drawn then was not kept."""
+    import slicer
+
+    added = slicer.vtkMRMLScene()
+    added.AddNode(slicer.vtkMRMLLinearTransformNode())
+    added.Commit(str(tmp_path / "added.mrml"))
+    slicer.mrmlScene.SetURL(str(tmp_path / "added.mrml"))
+    slicer.mrmlScene.Import()
+    opened.settle()
+    assert opened.logic.checking.isChecking
+    assert opened.campaign.scan("scan00").state == "checking"
+    opened.draw()
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+
+
 def test_a_scan_that_is_removed_from_the_scene_is_free_again(opened):
     import slicer
 
