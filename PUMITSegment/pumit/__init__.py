@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pumit.system.watch import Watch
     from pumit.volume import Volume
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "InteractiveSession",
     "Volume",
