@@ -1,7 +1,5 @@
 """Images as stored in files, before resampling to perpendicular axes."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Voxel geometry: types, and resampling to grids with perpendicular axes."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -4,8 +4,6 @@ The training process writes `status.json` and the logs. Other processes, such as
 them and write commands to `control`. They share nothing but the folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

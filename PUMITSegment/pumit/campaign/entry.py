@@ -1,7 +1,5 @@
 """One scan of a campaign: its files, labels and state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path

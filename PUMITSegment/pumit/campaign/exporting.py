@@ -1,7 +1,5 @@
 """Exports of a campaign: data sets, DICOM-SEG, its model, and a report."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Progress of a campaign: rounds, the next scan and action, and when to stop."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A round of a campaign: train on the accepted scans, and keep the model if it is better."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """`pumit compare`: train networks under equal conditions and show the results on one page."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """`pumit demo`: segment a generated scan, from clicks to export, without a download."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import replace

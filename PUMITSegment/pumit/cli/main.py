@@ -1,7 +1,5 @@
 """Entry point of `pumit`: one module per subcommand, one line per error."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import logging

@@ -1,7 +1,5 @@
 """`pumit plan`: plan a training for this machine, with an estimate of time and memory."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`pumit predict`: segment or classify scans without prompts."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

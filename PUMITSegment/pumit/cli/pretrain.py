@@ -1,7 +1,5 @@
 """`pumit pretrain`: pre-train without labels; progress is text on a terminal, else JSON lines."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

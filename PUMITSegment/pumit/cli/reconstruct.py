@@ -1,7 +1,5 @@
 """`pumit reconstruct`: encode and decode a scan with a tokenizer, and show the error."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pumit runs`: list trainings, show the status of one, and pause, resume, stop or finish it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -1,7 +1,5 @@
 """`pumit sample`: generated data to try the commands with; nothing is fetched."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

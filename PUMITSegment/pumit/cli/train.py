@@ -1,7 +1,5 @@
 """`pumit train`: train on labelled scans; progress is text on a terminal, else JSON lines."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

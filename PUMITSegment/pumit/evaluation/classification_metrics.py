@@ -1,7 +1,5 @@
 """Classification metrics: AUC and accuracy as defined by MedMNIST, and cross-entropy."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Scores of simulated users: Dice, NSD, clicks to reach a goal, and harmful clicks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any

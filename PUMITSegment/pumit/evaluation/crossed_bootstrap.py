@@ -1,7 +1,5 @@
 """Confidence intervals of means over cases and seeds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comparison of predictions with labels, matched by file name, and their largest differences."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Dice coefficient."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Segmentation metrics per class and case: Dice, ASSD, HD, HD95, NSD and volumes."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence

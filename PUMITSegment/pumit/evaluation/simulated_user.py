@@ -1,7 +1,5 @@
 """Simulated user: clicks in the largest error or human-like clicks, boxes, strokes and lassos."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Matching and measurement of lesions at two dates: same, new, gone, merged or split."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Files of a follow-up: table, facts, registration transform and picture."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

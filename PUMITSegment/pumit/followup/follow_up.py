@@ -1,7 +1,5 @@
 """Follow-up of lesions from an earlier to a later scan, or comparison of two segmentations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count

@@ -1,7 +1,5 @@
 """Registration of two scans of a patient: rigid, then affine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

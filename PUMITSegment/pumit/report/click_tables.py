@@ -1,7 +1,5 @@
 """Results of a simulated user: tables in Markdown, and pictures of the worst targets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Documents from the files of `templates/`, and their figures."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Pictures of the errors of a prediction: three planes through the largest error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Charts of a training as PNG, and of a comparison as SVG."""
 
-from __future__ import annotations
-
 import colorsys
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Panels of a figure with slices of scans, outlines, prompts and legend."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Picture of segments on their scan: three views, outlines, prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of a tokenizer: scan, reconstruction and error, and the use of its codebook."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Axial, coronal and sagittal slices in radiological orientation, and the style of all figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cross-validation: every patient is validated once, by a model not trained on that patient."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

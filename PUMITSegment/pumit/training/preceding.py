@@ -1,7 +1,5 @@
 """Preceding runs that a training needs: a tokenizer, or an encoder from unlabelled scans."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

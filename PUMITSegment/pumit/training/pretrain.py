@@ -1,7 +1,5 @@
 """`pumit pretrain`: train the promptable network, a tokenizer or an encoder from a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

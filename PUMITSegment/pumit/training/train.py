@@ -1,7 +1,5 @@
 """`pumit train`: read a recipe, and run the training job of its task."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

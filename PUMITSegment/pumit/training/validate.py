@@ -5,8 +5,6 @@ imports. It reads lines of JSON, each the text of a recipe, and answers each wit
 `{"problem": sentence}`, empty for a valid recipe.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, TextIO

@@ -1,7 +1,5 @@
 """Progress bar on standard error and tables on standard output."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Options shared by the training commands."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

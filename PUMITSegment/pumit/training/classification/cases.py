@@ -1,7 +1,5 @@
 """Labelled images for a classifier in training, validation and test splits."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

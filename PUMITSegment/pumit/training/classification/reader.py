@@ -1,7 +1,5 @@
 """Readers of classification data: MedMNIST files, and folders with one subfolder per class."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice

@@ -1,7 +1,5 @@
 """`pumit train` with `task: classification`: train, keep the best by validation AUC, test it."""
 
-from __future__ import annotations
-
 import copy
 import csv
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Training task of a classifier: prepared images, and cross-entropy of the class token's logits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Page of a comparison, with means, intervals and paired differences to the first network."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Recipe, plan and facts of a comparison, which all its trainings share."""
 
-from __future__ import annotations
-
 import math
 import platform
 from collections.abc import Callable, Iterator, Mapping

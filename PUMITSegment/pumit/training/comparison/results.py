@@ -1,7 +1,5 @@
 """Results of the finished trainings of a comparison, read from their folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Read and measure labelled cases."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

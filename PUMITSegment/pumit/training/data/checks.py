@@ -1,7 +1,5 @@
 """Check every case before training starts, and report all problems at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

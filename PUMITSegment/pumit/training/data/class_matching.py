@@ -1,7 +1,5 @@
 """Match the segments of label files to classes, and mark unknown voxels."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Propose classes from the labels when a recipe names none, and find similar names."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ A class with several values is a region and may contain other regions: in BraTS 
 regions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Data sets in the layout of nnU-Net and the Medical Segmentation Decathlon."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cases from DICOM folders, zips and Slicer scenes: segmentations paired with their scans."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Find the scans, labels and classes of a data set, in folders or listed one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Split cases into training and validation by name, fold or share, grouped by patient."""
 
-from __future__ import annotations
-
 import difflib
 import random
 import re

@@ -1,7 +1,5 @@
 """Survey of a data set before training, case by case."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import defaultdict

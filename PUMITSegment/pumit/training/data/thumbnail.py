@@ -1,7 +1,5 @@
 """Thumbnail of a case: the middle slice of its labels with a colour overlay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

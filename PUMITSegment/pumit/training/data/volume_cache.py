@@ -1,7 +1,5 @@
 """Disk cache of pre-processed cases, read memory-mapped."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Context of a training run: recipe, folders, schedule and device."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Entry point of all training: `TrainingJob` defines a job, and `fit` runs it."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Initialise the encoder of a supervised network from a pre-trained ViT."""
 
-from __future__ import annotations
-
 from pumit.errors import CheckpointError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint

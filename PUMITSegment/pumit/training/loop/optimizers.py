@@ -1,7 +1,5 @@
 """Optimisers and their parameter groups; Muon for matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

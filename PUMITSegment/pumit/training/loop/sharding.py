@@ -4,8 +4,6 @@ Everything outside the blocks (patch embedding, heads, a convolutional decoder) 
 blocks of a large transformer. It stays whole in every process, so that a task may call any part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature

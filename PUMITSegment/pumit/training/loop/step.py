@@ -1,7 +1,5 @@
 """One optimiser step across all processes, and recovery from a lack of memory."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import math

@@ -1,7 +1,5 @@
 """Interface of training tasks, and loading of their batches in step order."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy

@@ -1,7 +1,5 @@
 """Training loop for any task that maps a batch to a dictionary with `loss`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

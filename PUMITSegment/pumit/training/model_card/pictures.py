@@ -1,7 +1,5 @@
 """Pictures of a model card: training curves and the worst cases."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

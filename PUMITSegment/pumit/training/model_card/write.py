@@ -1,7 +1,5 @@
 """Write the model card of a training: `card.md`, `card.json` and their pictures."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """Plan a classifier for a data set, a preset and a machine, and measure the cost of its steps."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Mapping

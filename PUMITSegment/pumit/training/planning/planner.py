@@ -1,7 +1,5 @@
 """`pumit plan`: a complete recipe for a data set and a machine, with an estimate of its cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

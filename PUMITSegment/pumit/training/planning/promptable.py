@@ -1,7 +1,5 @@
 """Plan the fine-tuning of the promptable model for a data set, a preset and a machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

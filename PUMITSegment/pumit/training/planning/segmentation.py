@@ -1,7 +1,5 @@
 """Plan an automatic segmentation from data, preset, time and memory, by trying real steps."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Measure the time and memory of a few real training steps."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import tempfile

@@ -5,8 +5,6 @@ line back. In its own process, the peak memory is that of the training only. All
 by the same training loop, as a `Task`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

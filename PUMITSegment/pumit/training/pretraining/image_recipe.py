@@ -1,7 +1,5 @@
 """Unlabelled images of a pre-training recipe, shared by the tokenizer and the encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

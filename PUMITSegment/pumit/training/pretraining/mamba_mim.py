@@ -1,7 +1,5 @@
 """MambaMIM: predict the voxels of masked cells, normalised per cell."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

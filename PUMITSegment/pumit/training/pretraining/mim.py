@@ -1,7 +1,5 @@
 """Masked image modelling of the universal ViT: predict the soft visual tokens of masked patches."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Objectives of `pumit pretrain`, and how they are built from a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

@@ -9,8 +9,6 @@ The recipe chooses the network with `perceptual: vgg16 | default | none`:
 - none: no perceptual loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pre-training objective of the promptable network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from glob import glob
 from pathlib import Path

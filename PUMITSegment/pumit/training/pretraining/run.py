@@ -1,7 +1,5 @@
 """`pumit pretrain`: train the promptable network, a tokenizer or an encoder, without validation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pre-training of Swin UNETR: inpainting, rotation prediction and contrastive learning."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Pre-training of the visual tokenizer: reconstruction, codebook and adversarial losses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

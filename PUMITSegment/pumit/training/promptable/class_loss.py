@@ -1,7 +1,5 @@
 """Losses of the voxel classes, which need no prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Random batches of fields with targets and a simulated user's first prompts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace

@@ -1,7 +1,5 @@
 """Fine-tuning on a lab's own scans, without forgetting other anatomy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

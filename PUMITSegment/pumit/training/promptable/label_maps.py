@@ -8,8 +8,6 @@ Source:
     Differs from the source: the target may be any structure, a union of two, or a part of one.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Scenes cut from real scans, with labelled structures or pseudo-targets."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Low-rank adapters (LoRA) for linear layers."""
 
-from __future__ import annotations
-
 import math
 
 import torch

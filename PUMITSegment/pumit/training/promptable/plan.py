@@ -1,7 +1,5 @@
 """Plan of a run with `task: promptable`, built from recipe and data before training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

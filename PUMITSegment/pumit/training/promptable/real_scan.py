@@ -1,7 +1,5 @@
 """A real scan with its label map, prepared for sampling fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

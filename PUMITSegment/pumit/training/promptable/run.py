@@ -1,7 +1,5 @@
 """`pumit train` with `task: promptable`: fine-tune a promptable model on a lab's structures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

@@ -3,8 +3,6 @@
 First prompts are drawn one by one on the CPU, corrections for a whole batch on its device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

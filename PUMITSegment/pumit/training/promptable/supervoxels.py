@@ -1,7 +1,5 @@
 """Pseudo-targets for unlabelled scans: intensity bands, and regions of merged supervoxels."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

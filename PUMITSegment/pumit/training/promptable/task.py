@@ -1,7 +1,5 @@
 """Training task of the promptable network: answer prompts, then corrections of earlier answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Validation with simulated clicks on held-out cases and on generated scans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Base classes of typed recipes, and validation of YAML keys."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import re

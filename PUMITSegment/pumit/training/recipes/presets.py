@@ -3,8 +3,6 @@
 CPU presets were tested on two cores. GPU presets follow published recipes and are untested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Recipes of `pumit train` with `task: promptable` and `task: sam`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator

@@ -1,7 +1,5 @@
 """Recipe types by task and network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

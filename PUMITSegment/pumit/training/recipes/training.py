@@ -1,7 +1,5 @@
 """Keys of every recipe."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Write recipes as YAML with a comment on each key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

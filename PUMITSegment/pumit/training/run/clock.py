@@ -1,7 +1,5 @@
 """Clock of a run: wall time without pauses and the computer's sleep, or CPU time."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

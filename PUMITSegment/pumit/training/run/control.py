@@ -1,7 +1,5 @@
 """Commands to a run: pause, resume, stop, finish; by a file in its folder or by a signal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

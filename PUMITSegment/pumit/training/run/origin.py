@@ -1,7 +1,5 @@
 """Origin of a training's initial weights, without file names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pumit.errors import CheckpointError

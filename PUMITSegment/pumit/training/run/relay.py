@@ -1,7 +1,5 @@
 """Parts of a larger run, each itself a run: commands go down, progress comes up."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

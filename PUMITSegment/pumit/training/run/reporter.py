@@ -1,7 +1,5 @@
 """Progress reports of a run, in `status.json` and logs, and its commands."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

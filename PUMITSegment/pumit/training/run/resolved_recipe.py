@@ -1,7 +1,5 @@
 """Resolved recipe of a run, saved in its folder and used to resume it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Saved state of a run, from which it resumes exactly."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Session of `pumit train`: lock the folder, and report how the run ended."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

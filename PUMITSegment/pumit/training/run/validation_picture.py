@@ -1,7 +1,5 @@
 """Picture of a validation case after each validation, with labels and prediction."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

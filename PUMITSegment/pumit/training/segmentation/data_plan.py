@@ -1,7 +1,5 @@
 """Plan spacing, patch, batch and intensity normalisation of a network from its data set."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Initialise a segmentation network with the weights of an earlier model."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Networks that can be trained for segmentation, and their sizes for data and recipe."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Batches of augmented patches with their labels, sampled at random or by class."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

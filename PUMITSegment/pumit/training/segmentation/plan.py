@@ -1,7 +1,5 @@
 """Plan of a segmentation run from its recipe and data, made before training."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pre-processed training cases, kept in memory or on disk."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """`pumit train` with `task: segmentation`: train a model for `predict` on labelled scans."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -4,8 +4,6 @@ Mutually exclusive classes share a softmax with the background. Overlapping regi
 each, binary cross-entropy, and no background. Unknown voxels are ignored.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Validation on whole cases, with the same inference as in use."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence

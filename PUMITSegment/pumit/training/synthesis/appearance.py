@@ -1,7 +1,5 @@
 """Intensities for a label map: domain randomisation, then simulated acquisition."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@
 intensities of real scanners.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

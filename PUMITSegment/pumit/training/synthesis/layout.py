@@ -1,7 +1,5 @@
 """Random label maps: a background that resembles a body, and objects painted over it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Torso phantom: a generated CT with known organs, for demonstration, tests and sample data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Scenes: generated scans with their targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ radius in in-plane voxels; `draw_shape` picks one. The families resemble anatomy
 organs, vessels, walls, clusters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Generated trunks with organs, in the intensities of CT or MR, or random ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

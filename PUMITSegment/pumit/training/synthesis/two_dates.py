@@ -1,7 +1,5 @@
 """Generated torso CT at two dates with known motion and changing lesions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
