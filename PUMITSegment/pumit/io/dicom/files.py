@@ -36,7 +36,7 @@ _RESULTS = {
 _PLACEHOLDERS = re.compile(
     r"|anon\w*|unknown\w*|unnamed|noname|no(?:patient)?id|none|null|na|nil|test\w*|dummy|default"
     r"|(?:the)?patient(?:id|name)?|subject|case|deidentified|removed|redacted|hidden|empty"
-    r"|123(?:4(?:5(?:67?8?9?)?)?)?|0+|x+|(.)\1{2,}"
+    r"|123(?:4(?:5(?:67?8?9?)?)?)?|(.)\1*"
 )
 # Keywords of attributes that distinguish images at one position, in order of preference.
 DIFFERENCES = (

@@ -11,7 +11,6 @@ from generated_scans import along_normal, dicom_slice, refused, write_stack
 from pumit.errors import AmbiguousSeriesError, ExportError, VolumeError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
-from pumit.io.dicom.files import stated
 from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
@@ -246,13 +245,3 @@ def test_echoes_of_each_phase_are_kept_apart(tmp_path):
 def test_phases_of_which_the_order_is_unknown_are_refused(tmp_path, more):
     phases(tmp_path / "s", 3, more)
     refused(tmp_path / "s", "does not state which belong together")
-
-
-@pytest.mark.parametrize("text", ["1", "7", "22", "A", "P-03"])
-def test_short_numbers_are_identifiers_of_patients(text):
-    assert stated(f" {text} ") == text
-
-
-@pytest.mark.parametrize("text", ["", "0", "000", "X", "xxx", "111", "--", "Anonymous", "12345"])
-def test_placeholders_identify_nobody(text):
-    assert stated(text) == ""
