@@ -176,7 +176,7 @@ def shortcutsOf(
         Shortcut(("N",), _("New segment"), lambda: actions.newSegment()),
         Shortcut((".",), _("Next segment"), lambda: selection.selectFollowingSegment(1)),
         Shortcut((",",), _("Previous segment"), lambda: selection.selectFollowingSegment(-1)),
-        Shortcut(("M",), _("Edit in Segment Editor"), editByHand),
+        Shortcut(("M",), _("Segment Editor"), editByHand),
         Shortcut(("Ctrl+Z",), _("Undo"), actions.undo),
         Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), actions.redo),
         Shortcut(("Ctrl+Backspace",), _("Clear the segment"), resetSegment),
