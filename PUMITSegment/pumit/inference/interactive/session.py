@@ -255,12 +255,15 @@ class InteractiveSession(PromptedSession):
 
     def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
         """Return the features that predict the answer's quality; None if the answer is empty."""
-        before = None
-        if to_index(prompts[:-1], self.volume, self.order).is_answerable:
-            before = self._answer(prompts[:-1])
-        answer = self._answer(prompts)  # last, so that it is the latest one for `foresee`
-        image = self._open_scan().pyramid
-        return evidence_of(answer, before, image.array, image.spacing_mm)
+        answer = self._answer(prompts)
+        if answer.evidence is None:
+            before = None
+            if to_index(prompts[:-1], self.volume, self.order).is_answerable:
+                before = self._answer(prompts[:-1])
+                self._answer(prompts)  # again the latest one, for `foresee`
+            image = self._open_scan().pyramid
+            answer.evidence = evidence_of(answer, before, image.array, image.spacing_mm)
+        return answer.evidence
 
     def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
         volume, image = self.volume, self._open_scan().pyramid

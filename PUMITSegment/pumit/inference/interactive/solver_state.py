@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pumit.inference.interactive.grid_transfer import Floats, LogitBox
 from pumit.inference.interactive.image_store import storage_bytes
+from pumit.models.overlap import Evidence
 from pumit.preprocessing.fields import Field
 
 
@@ -87,6 +88,7 @@ class SolverState:
         others: Alternative answers to a first prompt, the best-scored first, all distinct.
         count: Number of answers to choose from, the best one included.
         number: Number of the shown answer, from 1.
+        evidence: Features that predict its quality, once they have been computed.
     """
 
     views: list[FieldAnswer] = field(default_factory=list)
@@ -98,6 +100,7 @@ class SolverState:
     others: tuple[FieldAnswer, ...] = ()
     count: int = 1
     number: int = 1
+    evidence: Evidence | None = field(default=None, init=False)
 
     def confirmed(self, num_points: int) -> SolverState:
         """Return the same answer for more points, without alternatives."""
