@@ -129,6 +129,7 @@ class Campaign(CampaignFolder):
             "name": name or folder.absolute().name,
             "revision": 0,
             "salt": secrets.token_hex(8),
+            "patients": "scrypt",  # the hash of patients; campaigns of before have SHA-256
             "classes": _rows(classes),
             "ignored_names": [],
             "settings": asdict(settings or CampaignSettings()),
@@ -175,7 +176,9 @@ class Campaign(CampaignFolder):
         if not found.scans:
             why = f" ({found.problems[0]})" if found.problems else ""
             raise PumitError(f"No scan was found{why}; give a folder of scans.")
-        marks = patient_marks([s.entry for s in found.scans], there, self._content["salt"])
+        entries, salt = [s.entry for s in found.scans], self._content["salt"]
+        is_slow = self._content.get("patients") == "scrypt"
+        marks = patient_marks(entries, there, salt, is_slow=is_slow)
         known = {scan.id: scan for scan in there}
         looked_at = [
             scan

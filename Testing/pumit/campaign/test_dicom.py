@@ -1,5 +1,7 @@
 """A campaign on DICOM: found in trees, accepted as DICOM-SEG, and without who the patient is."""
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -46,6 +48,23 @@ def test_series_of_a_tree_are_scans_and_know_their_patients(dicom_campaign):
     assert [s.name for s in scans] == ["case0/ct", "case1/ct", "case2/ct"]
     assert all(s.series for s in scans)
     assert scans[0].patient == scans[1].patient != scans[2].patient
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_patient_number_cannot_be_tried_out_quickly(dicom_campaign, tmp_path, is_earlier):
+    campaign = Campaign.create(tmp_path / "later", [], ["outer", "inner"])
+    file = campaign.folder / "campaign.json"
+    content = json.loads(file.read_text())
+    if is_earlier:
+        del content["patients"]
+        file.write_text(json.dumps(content))
+    for number in range(3):
+        campaign = Campaign.open(campaign.folder)
+        campaign.add_scans([tmp_path / "pacs" / f"case{number}"])
+    marks = [scan.patient for scan in campaign.scans()]
+    assert marks[0] == marks[1] != marks[2]
+    fast = hashlib.sha256(f"{content['salt']} id Doe-77".encode()).hexdigest()
+    assert fast.startswith(marks[0]) is is_earlier
 
 
 def test_placeholders_are_no_patient(tmp_path):
