@@ -283,6 +283,8 @@ def _segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation,
     if args.find and not prompts:
         if args.answer != 1:
             raise PromptError("--find gives one answer; leave out --answer.")
+        if args.check_here:
+            raise PromptError("--check-here lists places of an answer to prompts; leave it out.")
         return _find_image(args, step)
     if not args.image.exists():
         Volume.read(args.image)  # raises the error before the model is loaded
@@ -478,7 +480,6 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
 
     step("Reading the scan", 0.05)
     volume, remarks = _read(args)
-    sys.stderr.writelines(f"{remark}\n" for remark in remarks)
     check_source(args.output, volume)
     parts = [_found_in(volume, args, step, name) for name in _of_one_model(args)]
     found, models = parts[0], {part.model: part.version for part in parts}
@@ -488,6 +489,9 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
     if len(segments) == 1:
         meaning = concept_for(args.terminology) if args.terminology else _meaning_of(found)
         segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
+    elif args.name or args.terminology:
+        remarks.append("Several structures keep their own names and terminology.")
+    sys.stderr.writelines(f"{remark}\n" for remark in remarks)
     algorithm = Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
     voxels = int(np.logical_or.reduce([part.mask for part in parts]).sum())
     facts: dict[str, Any] = {
@@ -500,7 +504,7 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
         "weights_sha256": " and ".join(read_recipe(find_model(model))[1] for model in models),
         "device": str(pick_device(args.device)),
         "licence": found.licence,
-        "remarks": list(dict.fromkeys(remark for part in parts for remark in part.remarks)),
+        "remarks": list(dict.fromkeys([*remarks, *(r for part in parts for r in part.remarks)])),
         "output": args.output.name,
     }
     return Segmentation(volume, segments, algorithm), facts

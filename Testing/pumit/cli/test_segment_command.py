@@ -101,6 +101,8 @@ def test_another_answer_is_written(
     assert "choose one from 1 to 2" in error
     error = refused("segment", scan, "--find", "liver", "--answer", 2, "-o", out)
     assert "leave out --answer" in error
+    error = refused("segment", scan, "--find", "liver", "--check-here", "-o", out)
+    assert "--check-here" in error
 
 
 @pytest.mark.usefixtures("bright")

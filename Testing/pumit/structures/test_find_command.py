@@ -73,7 +73,7 @@ def test_every_structure_is_listed_with_its_model_and_licence(tmp_path, own_inde
     assert [row["name"] for row in rows] == ["Leber", "my own thing"]
 
 
-def test_several_names_run_a_model_once(scan, tmp_path, monkeypatch):
+def test_several_names_run_a_model_once(scan, tmp_path, monkeypatch, capfd):
     from pumit.structures.find import run_search
 
     add_model(tmp_path / "w", "organs", KIDNEYS)
@@ -86,7 +86,9 @@ def test_several_names_run_a_model_once(scan, tmp_path, monkeypatch):
     monkeypatch.setattr(finding, "run_search", counted)
     out = tmp_path / "both.seg.nrrd"
     names = "right kidney, left kidney"
-    assert main(["segment", str(scan), "--find", names, "-o", str(out)]) == 0
+    given = ["--find", names, "--name", "mass", "--terminology", "tumour"]
+    assert main(["segment", str(scan), *given, "-o", str(out)]) == 0
+    assert "keep their own names" in capfd.readouterr().err
     assert runs == [names]
     header = out.read_bytes()[:4000].decode("latin-1")
     assert header.index("Name:=Right kidney") < header.index("Name:=Left kidney")
