@@ -266,6 +266,7 @@ class Segmentation:
     Attributes:
         volume: The segmented volume: grid, geometry and DICOM source.
         segments: At least one segment, with unique names, each on the volume's grid.
+        values: Values of the segments in a label map, such as class numbers; 1, 2, ... if empty.
 
     Raises:
         ExportError: If there is no segment or two share a name.
@@ -275,6 +276,7 @@ class Segmentation:
     volume: Volume
     segments: tuple[Segment, ...]
     algorithm: Algorithm
+    values: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         segments = tuple(self.segments)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pumit.export.terminology import SegmentTerminology
     from pumit.inference.interactive.segmenter import Segmenter
     from pumit.inference.interactive.session import InteractiveSession
-    from pumit.segmentation import Segmentation
+    from pumit.segmentation import Segment, Segmentation
     from pumit.structures.find import FoundStructure, Search
     from pumit.volume import Frame, Volume
 
@@ -470,7 +470,7 @@ def _of_one_model(args: argparse.Namespace) -> list[str]:
 def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     import numpy as np
 
-    from pumit.export.classes import segments_of
+    from pumit.export.classes import numbered_segments
     from pumit.export.terminology import concept_for
     from pumit.export.write import check_source
     from pumit.inference.loading import pick_device
@@ -485,10 +485,17 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
     found, models = parts[0], {part.model: part.version for part in parts}
     if len(models) > 1:
         found = replace(found, model=" and ".join(models), version=" and ".join(models.values()))
-    segments = tuple(segment for part in parts for segment in segments_of(part.found))
+    numbered: dict[int, Segment] = {}
+    before = 0  # classes of earlier parts; a label map has the same values in every scan
+    for part in parts:
+        numbered |= {before + n: s for n, s in numbered_segments(part.found).items()}
+        before += len(part.found.classes)
+    values, segments = zip(*numbered.items(), strict=True)
     if len(segments) == 1:
-        meaning = concept_for(args.terminology) if args.terminology else _meaning_of(found)
-        segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
+        (own,) = segments
+        if args.terminology:
+            own = concept_for(args.terminology).segment(own.name, own.mask)
+        segments = (replace(own, name=args.name or own.name),)
     elif args.name or args.terminology:
         remarks.append("Several structures keep their own names and terminology.")
     sys.stderr.writelines(f"{remark}\n" for remark in remarks)
@@ -507,7 +514,7 @@ def _find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, di
         "remarks": list(dict.fromkeys([*remarks, *(r for part in parts for r in part.remarks)])),
         "output": args.output.name,
     }
-    return Segmentation(volume, segments, algorithm), facts
+    return Segmentation(volume, segments, algorithm, values), facts
 
 
 def _volume_ml(voxels: int, volume: Volume) -> float | None:

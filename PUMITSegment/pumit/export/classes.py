@@ -46,14 +46,19 @@ def distinct_color(number: int) -> Triple:
 
 
 def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
-    """Return the segments of all non-empty classes, in label order; they may overlap.
+    """Return the segments of `numbered_segments`, in label order."""
+    return tuple(numbered_segments(answer).values())
+
+
+def numbered_segments(answer: LabelMap) -> dict[int, Segment]:
+    """Return the segments of all non-empty classes by label, in order; they may overlap.
 
     Raises:
         ExportError: If all classes are empty.
     """
     meanings = class_terminology(answer.classes)
     seen: dict[str, int] = {}
-    segments = []
+    segments = {}
     for value, (label, meaning) in enumerate(zip(answer.classes, meanings, strict=True), start=1):
         mask = answer.mask(value)
         if not mask.any():
@@ -61,10 +66,10 @@ def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
         seen[label.name] = seen.get(label.name, 0) + 1
         count = seen[label.name]
         name = label.name if count == 1 else f"{label.name[:58]} {count}"
-        segments.append(meaning.segment(name, mask))
+        segments[value] = meaning.segment(name, mask)
     if not segments:
         raise ExportError("The model finds nothing in this scan; there is nothing to write.")
-    return tuple(segments)
+    return segments
 
 
 def _meaning(label: ClassLabel) -> SegmentTerminology | None:

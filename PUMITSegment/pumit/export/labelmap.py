@@ -38,7 +38,7 @@ def label_type(count: int) -> type[np.uint8] | type[np.uint16]:
 def write_labelmap(
     segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
 ) -> None:
-    """Write segments as label values 1, 2, ... on the volume's grid.
+    """Write segments as label values, by default 1, 2, ..., on the volume's grid.
 
     A planar image gets its stated slice thickness, or 1 mm.
 
@@ -93,13 +93,15 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
         ExportError: If an overlap is refused, or covers a whole segment.
     """
     segments, refuse = segmentation.segments, overlap == "refuse"
-    labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
-    for number, segment in enumerate(segments, start=1):
-        taken = np.unique(labels[segment.mask]) if number > 1 else labels[:0]
+    numbers = segmentation.values or tuple(range(1, len(segments) + 1))
+    numbered = dict(zip(numbers, segments, strict=True))
+    labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(max(numbers)))
+    for number, segment in numbered.items():
+        taken = np.unique(labels[segment.mask]) if number != numbers[0] else labels[:0]
         taken = taken[taken > 0]
         if taken.size and refuse:
             raise ExportError(
-                f"Segments {segments[int(taken[0]) - 1].name!r} and {segment.name!r} overlap, and "
+                f"Segments {numbered[int(taken[0])].name!r} and {segment.name!r} overlap, and "
                 "a label map holds one label per voxel; write .seg.nrrd or .dcm, which keep both."
             )
         if taken.size:
@@ -110,7 +112,7 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
                 ", ".join(map(str, taken)),
             )
         labels[segment.mask] = number
-    for number, segment in enumerate(segments, start=1):
+    for number, segment in numbered.items():
         if not (labels[segment.mask] == number).any():
             raise ExportError(
                 f"Later segments cover the whole of segment {segment.name!r}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from pumit.errors import (
 )
 from pumit.geometry import window_of
 from pumit.models.card import ModelCard, installed_models
-from pumit.segmentation import ClassLabel, LabelMap, Mask
+from pumit.segmentation import ClassLabel, LabelMap, Mask, region_type
 from pumit.structures.names import RequestedStructure
 from pumit.structures.search import (
     A_CLICK_WORKS,
@@ -172,7 +173,7 @@ class InstalledModels:
 
 
 def find_structure(
-    volume: Volume,
+    volume: Volume | str | Path,
     structure: str,
     *,
     model: str | None = None,
@@ -187,6 +188,7 @@ def find_structure(
     """Segment a structure in a scan by its name.
 
     Args:
+        volume: The scan: a volume, or a path as accepted by `Volume.read`.
         structure: A name (`left kidney`), a group (`kidneys`), a code (`SCT:64033007`), Slicer's
             terminology entry, or `everything` for all of the model's classes.
         model: An automatic model of the index; None for the best one with the structure.
@@ -204,7 +206,7 @@ def find_structure(
         CheckpointError: If the model is damaged.
         Cancelled: If the caller cancelled it.
     """
-    models = InstalledModels(device)
+    volume, models = Volume.of(volume), InstalledModels(device)
     search = plan_search(
         volume, structure, installed_models(), models, model=model, modality=modality,
         channel=channel, anyway=anyway,
@@ -294,6 +296,7 @@ def run_search(
         )
 
     card, remark = candidate.card, ""
+    missing: tuple[str, ...] = ()
     if requested.is_everything:
         every = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
         found, remark = replace(every, classes=_coded(every.classes)), every.remark
@@ -310,12 +313,23 @@ def run_search(
             answer = segment(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
         segments = candidate.segments(requested.text)
         labels = np.zeros(volume.shape, dtype=np.uint8)
-        for number, (_label, parts) in enumerate(segments, start=1):
-            labels[_together(answer, parts)] = number
-        found = LabelMap(labels, tuple(label for label, _parts in segments), remark=remark)
+        regions = None
+        if answer.regions is not None:
+            regions = np.zeros(volume.shape, dtype=region_type(len(segments)))
+        # Where the model's classes overlap, its last one counts, in whatever order they are named.
+        for number, (_label, parts) in sorted(enumerate(segments), key=lambda each: each[1][1]):
+            mask = _together(answer, parts)
+            labels[mask] = number + 1
+            if regions is not None:
+                regions[mask] |= regions.dtype.type(1 << number)
+        classes = tuple(label for label, _parts in segments)
+        found = LabelMap(labels, classes, regions, remark=remark)
+        absent = [c.name for n, c in enumerate(classes, start=1) if not found.mask(n).any()]
         if not labels.any():
             remark = f"No {requested.text} found. {A_CLICK_WORKS}"
-    remarks = (*search.remarks, remark) if remark else search.remarks
+        elif absent:
+            missing = (f"Not found: {', '.join(absent)}.",)
+    remarks = (*search.remarks, *missing, *((remark,) if remark else ()))
     return FoundStructure(requested.text, found, card.name, card.version, card.licence, remarks)
 
 

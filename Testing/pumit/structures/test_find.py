@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pumit
 import pytest
+from known_networks import REGIONS
 from own_models import ABDOMEN, KIDNEYS, RESTRICTED, add_model, ship_model, two_balls
 from pumit.errors import (
     CheckpointError,
@@ -14,6 +15,7 @@ from pumit.errors import (
     UnfamiliarScan,
 )
 from pumit.export.dicom_series import write_dicom_series
+from pumit.export.volume_file import write_volume_file
 from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.consent import accept
 from pumit.structures import find as finding
@@ -181,3 +183,27 @@ def test_consent_is_asked_for_the_model_that_suits_the_scan_alone(own_index):
         find_structure(two_balls(), "my own thing", modality="MR", device="cpu")
     assert "organs-mr" in str(caught.value)
     assert "organs-ct" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["whole, core", "core, whole"])
+def test_a_structure_within_another_one_takes_nothing_from_it(tmp_path, text):
+    changes: dict[str, Any] = {"network": "nested", **REGIONS}
+    add_model(tmp_path / "w", "regions", changes.pop("classes"), **changes)
+    volume = two_balls()
+    whole = find_structure(volume, "whole", device="cpu").mask
+    core = find_structure(volume, "core", device="cpu").mask
+    found = find_structure(volume, text, device="cpu").found
+    numbers = {label.name: number for number, label in enumerate(found.classes, start=1)}
+    assert (whole & core).any()
+    assert np.array_equal(found.mask(numbers["Whole"]), whole)
+    assert np.array_equal(found.mask(numbers["Core"]), core)
+    # A label map has room for one of them: the inner one, which the model has last.
+    assert np.array_equal(found.labels == numbers["Core"], core)
+
+
+def test_a_structure_is_found_in_a_file(tmp_path):
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    volume = two_balls()
+    write_volume_file(volume.array, volume, tmp_path / "scan.nii.gz")
+    found = pumit.find_structure(tmp_path / "scan.nii.gz", "left kidney", device="cpu")
+    assert found.mask[5, 15, 15]

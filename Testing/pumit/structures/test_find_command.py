@@ -138,3 +138,20 @@ def test_nothing_unfamiliar_is_written_without_a_word(scan, tmp_path, capfd, mon
     assert main(many) == 2
     assert "Add --anyway" in capfd.readouterr().err
     assert main([*arguments, "--anyway"]) == 0
+
+
+def test_a_structure_that_is_not_there_is_told_and_leaves_its_value_free(tmp_path, capfd, scan):
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    volume = two_balls()
+    left = np.where(volume.array > 30, 0, volume.array)
+    left[10:12, 40:45, 42:47] = 90  # only the right one
+    write_volume_file(left, volume, scan)
+    out = tmp_path / "out.nii.gz"
+    find = ["segment", str(scan), "--find", "kidneys", "-o", str(out), "--json", "--manifest"]
+    assert main(find) == 0
+    printed = capfd.readouterr()
+    assert "Not found: Left kidney." in printed.err
+    assert json.loads(printed.out)["segment"] == "Right kidney"
+    assert set(np.unique(voxels_of(out))) == {0, 2}
+    assert main([*find[:4], "-o", str(tmp_path / "out.seg.nrrd")]) == 0
+    assert "24028007^Right" in (tmp_path / "out.seg.nrrd").read_bytes()[:4000].decode("latin-1")
