@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError, PumitError, VolumeError
 from pumit.segmentation import Algorithm, AlgorithmKind, LabelMap, Segmentation
+from pumit.system.files import changed_ns
 from pumit.system.optional import what_is_missing
 from pumit.volume import Frame, Volume
 
@@ -121,6 +122,8 @@ def save(
 ) -> None:
     """Write a mask, several named masks, or a label map; the file suffix selects the format.
 
+    In a label map file, masks get the values 1, 2, ..., and classes of a label map keep theirs.
+
     Args:
         result: Bool masks (D, H, W), or the label map from `predict`.
         image: The scan that was segmented.
@@ -135,15 +138,16 @@ def save(
             the label map is of another scan.
     """
     from pumit import __version__
-    from pumit.export.classes import class_terminology, segments_of
+    from pumit.export.classes import class_terminology, numbered_segments
     from pumit.export.write import write_segmentation
     from pumit.segmentation import ClassLabel
 
     volume = Volume.of(image, spacing_mm)
+    values: tuple[int, ...] = ()
     if isinstance(result, LabelMap):
         if result.scan is not None and not isinstance(image, np.ndarray):
             _require_same(result.scan, volume)
-        segments = segments_of(result)
+        values, segments = zip(*numbered_segments(result).items(), strict=True)
     else:
         masks = dict(result) if isinstance(result, Mapping) else {name: result}
         meanings = class_terminology([ClassLabel(label) for label in masks])
@@ -154,7 +158,7 @@ def save(
         )
     kind: AlgorithmKind = "AUTOMATIC" if isinstance(result, LabelMap) else "SEMIAUTOMATIC"
     algorithm = Algorithm("PUMIT", __version__, kind)
-    write_segmentation(Segmentation(volume, segments, algorithm), path)
+    write_segmentation(Segmentation(volume, segments, algorithm, values), path)
 
 
 def _require_same(segmented: Volume, image: Volume) -> None:
@@ -184,8 +188,16 @@ def _checked_mask(given: Mask, name: str) -> Mask:
     return mask.astype(bool).reshape((1,) * (3 - mask.ndim) + mask.shape)
 
 
-@lru_cache(maxsize=2)
 def _segmenter(model: str, device: str) -> Segmenter:
+    """Return a loaded model; one whose file has changed since is loaded again."""
+    from pumit.models.index import find_model
+
+    path = find_model(model).absolute()
+    return _loaded(model, device, path, changed_ns(path))
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: str, device: str, _path: Path, _changed_ns: int) -> Segmenter:
     from pumit.inference.interactive.segmenter import load_segmenter
 
     return load_segmenter(model, device=device)

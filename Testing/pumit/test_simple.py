@@ -189,3 +189,19 @@ def test_results_are_shown_in_one_line_without_voxels():
     assert "\n" not in repr(segment)
     assert "array" not in repr(segment)
     assert repr(scan()[0]) == "<Volume: 16 x 40 x 48 voxels, 3 x 1.5 x 1 mm (D x H x W), int16>"
+
+
+def test_a_model_that_was_replaced_is_loaded_again(monkeypatch, tiny_checkpoint):
+    monkeypatch.undo()
+    first = simple._segmenter(str(tiny_checkpoint), "cpu")
+    assert simple._segmenter(str(tiny_checkpoint), "cpu") is first
+    tiny_checkpoint.write_bytes(tiny_checkpoint.read_bytes())
+    assert simple._segmenter(str(tiny_checkpoint), "cpu") is not first
+
+
+def test_classes_keep_their_values_although_one_is_not_there(tmp_path):
+    volume, ball = scan()
+    names = tuple(map(ClassLabel, ("liver", "spleen", "tumour")))
+    pumit.save(LabelMap(ball.astype(np.uint8) * 3, names), volume, tmp_path / "a.nii.gz")
+    values = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii.gz")))
+    assert np.array_equal(values, ball * 3)

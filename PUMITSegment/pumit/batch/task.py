@@ -24,7 +24,7 @@ from pumit.errors import (
 )
 from pumit.export.companions import Companions, ResultOrigin
 from pumit.io.scans import Scan, suffix_of
-from pumit.system.files import refuse_replacing
+from pumit.system.files import changed_ns, refuse_replacing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.watch import UNWATCHED, Watch
 
@@ -216,13 +216,19 @@ def _device(device: str) -> str:
 
 
 def predictor_for(settings: BatchSettings) -> Answerer:
-    """Return the predictor for these settings; its model is loaded once per process."""
+    """Return the predictor for these settings; its model is loaded once per process.
+
+    It is loaded again if its file has changed since, as in a cluster's worker that runs for weeks.
+    """
+    from pumit.models.index import list_models
+
+    models = [Path(settings.model)] if settings.model else [m.path for m in list_models()]
     with _loading:
-        return _answerer(settings)
+        return _answerer(settings, tuple(map(changed_ns, models)))
 
 
 @lru_cache(maxsize=1)
-def _answerer(settings: BatchSettings) -> Answerer:
+def _answerer(settings: BatchSettings, _changed_ns: tuple[int, ...]) -> Answerer:
     from pumit.segmentation import Algorithm
 
     corners = settings.corners_lps

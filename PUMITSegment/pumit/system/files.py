@@ -47,6 +47,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def changed_ns(path: Path) -> int:
+    """Return when a file was last changed, ns since 1970; 0 if it is no file."""
+    return path.stat().st_mtime_ns if path.is_file() else 0
+
+
 @contextmanager
 def file_lock(path: Path, *, patience_s: float = PATIENCE_S, taken: str = "") -> Iterator[None]:
     """Hold a lock during the block, waiting for another holder.

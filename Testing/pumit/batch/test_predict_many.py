@@ -12,12 +12,14 @@ from pathlib import Path
 import batch_workers
 import pytest
 from batch_workers import count, make_tasks, noted, work
+from known_networks import know_networks, save_model, smooth_scan
 from pumit.batch.run import COLUMNS, LOCK, predict_many, run_in_processes
-from pumit.batch.task import BatchSettings, Outcome, ScanTask
+from pumit.batch.task import BatchSettings, Outcome, ScanTask, predictor_for
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap
 from pumit.export.companions import Companions
 from pumit.system.files import file_lock
+from pumit.system.watch import UNWATCHED
 
 
 def here(tasks: Sequence[ScanTask]) -> Generator[Outcome, None, None]:
@@ -198,3 +200,13 @@ def test_a_scan_that_ends_its_process_costs_no_other(tmp_path):
     assert set(count(tmp_path / "scans", "done").values()) == {1}
     assert count(tmp_path / "scans", "start")["killer"] == 2  # once with others, once alone
     assert len({process for _, _, process in noted(tmp_path / "scans")}) > 2
+
+
+def test_a_model_that_was_replaced_is_loaded_again(tmp_path, monkeypatch):
+    know_networks(monkeypatch)
+    path, volume = tmp_path / "mine.safetensors", smooth_scan((8, 16, 16), (2.0, 1.0, 1.0))
+    for version in ("1", "2"):
+        save_model(path, version=version)
+        answer = predictor_for(BatchSettings(model=str(path), device="cpu"))
+        assert answer(volume, UNWATCHED)[1].version == version
+    assert predictor_for(BatchSettings(model=str(path), device="cpu")) is answer

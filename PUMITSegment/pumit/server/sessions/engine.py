@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import CheckpointError
 from pumit.segmentation import LabelMap
+from pumit.system.files import changed_ns
 from pumit.system.watch import UNWATCHED, Watch
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class LazyModelCache:
         from pumit.models.index import find_model
 
         path = find_model(name)
-        key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
+        key = (name, str(path), changed_ns(path))
         loaded = self._loaded  # `forget` in another thread replaces the dictionary
         if key not in loaded:
             while len(loaded) >= _KEPT:
