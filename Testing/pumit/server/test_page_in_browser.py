@@ -14,6 +14,7 @@ from PIL import Image
 from placed_files import placed_files
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.nifti import nifti_bytes
+from pumit.io.labels.label_file import read_label_file
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
 from pumit.server.sessions.limits import Limits
 from pumit.system.wording import volume_text
@@ -725,3 +726,22 @@ def test_a_file_that_is_read_slowly_does_not_replace_the_next_one(tab, other, tm
     tab.page.wait_for_timeout(1000)
     assert tab.page.evaluate("current().prompts.length") == 1
     assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
+
+
+def test_a_download_waits_for_a_mask_that_is_being_computed(tab, tmp_path):
+    tab.click_spot()
+    tab.page.get_by_role("button", name="New segment").click()
+    held = tab.hold("/predict")
+    left, top, right, bottom = tab.tiles()[0]
+    tab.page.mouse.click((left + right) / 2, (top + bottom) / 2)
+    tab.wait_for(held)
+    with tab.page.expect_download() as download:
+        tab.page.locator("[data-format='seg.nrrd']").click()
+    download.value.save_as(tmp_path / "two.seg.nrrd")
+    assert len(read_label_file(tmp_path / "two.seg.nrrd").segments) == 2
+    # Without an answer nothing is downloaded, and the reason is said.
+    tab.page.keyboard.press("Control+z")
+    tab.page.evaluate("answers.clear()")
+    tab.page.route("**/predict", lambda route: route.abort())
+    tab.page.evaluate("download('nii.gz')")
+    tab.page.get_by_text("The server does not answer").wait_for()

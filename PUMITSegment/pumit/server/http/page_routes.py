@@ -22,6 +22,7 @@ from pumit.export.nifti import nifti_bytes
 from pumit.export.terminology import SegmentTerminology, concept_for
 from pumit.export.write import segmentation_bytes
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.preprocessing.channels import is_colour
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.server.http.array_body import binary_answer, take_until_answered
 from pumit.server.http.lease_routes import ActiveLease, ScanId, ShownScan, State
@@ -139,10 +140,10 @@ async def open_own_scan(state: State, lease: ActiveLease, scan_id: ScanId = None
 
 
 def _shown(scan: Volume) -> bytes:
-    """Return a scan as NIfTI: in colour for uint8 channels (3 or more), else its first."""
+    """Return a scan as NIfTI: in colour if it has colours, else its first channel."""
     array = scan.array
     if array.ndim == 4:
-        array = array[:3] if len(array) >= 3 and array.dtype == "uint8" else array[0]
+        array = array[:3] if is_colour(scan) else array[0]
     return nifti_bytes(array, scan)
 
 

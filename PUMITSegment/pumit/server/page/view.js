@@ -741,6 +741,9 @@ function toolChanged() {
 // --- download ---------------------------------------------------------------------------------------------
 
 async function download(format) {
+  const isMissing = () => present.segments.some((s) => keyOf(s) && !answerOf(s));
+  if (isMissing()) await update();
+  if (isMissing()) return; // why is said
   const saved = present, segments = saved.segments.filter((s) => answerOf(s)?.box);
   if (!segments.length) return;
   busy(1);

@@ -231,3 +231,13 @@ def test_dicom_seg_of_a_scan_that_was_sent_is_refused_in_a_sentence(volume, mask
         unknown = {"sha256": "0" * 64, "name": "a", "color_rgb": GREY}
         body = {"format": "nii.gz", "segments": [unknown]}
         refused(http.post(protocol.PATH_EXPORT, json=body, headers=headers), 424, "send it")
+
+
+@pytest.mark.parametrize(("frames", "shown"), [(5, (3, 8, 9)), (3, (3, 3, 8, 9))])
+def test_a_cine_is_shown_as_its_first_frame_and_colours_as_colours(tmp_path, frames, shown):
+    array = np.random.default_rng(0).integers(0, 255, (frames, 3, 8, 9), dtype=np.uint8)
+    with make_client(scan=Volume(array)) as http:
+        (tmp_path / "scan.nii").write_bytes(opened(http)[1].content)
+    found = Volume.read(tmp_path / "scan.nii").array
+    assert found.shape == shown
+    assert np.array_equal(found, array[0] if frames == 5 else array)
