@@ -1,6 +1,7 @@
 """Voxel geometry: types, and resampling to grids with perpendicular axes."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ def window_of(mask: npt.NDArray[np.bool_]) -> tuple[slice, ...] | None:
             return None
         window.append(slice(int(hits[0]), int(hits[-1]) + 1))
     return tuple(window)
+
+
+def slice_axis(shape: Sequence[int]) -> int | None:
+    """Return the axis of a single slice, the first of length one; None for a volume."""
+    return next((axis for axis, n in enumerate(shape) if n == 1), None)
 
 
 def perpendicular_grid(

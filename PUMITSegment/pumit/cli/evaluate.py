@@ -67,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--places",
         type=_count,
         metavar="N",
-        help="with --predictions: also list the N largest differences of each class, RAS mm",
+        help="with --predictions: also list the N largest differences of each class in each case, "
+        "RAS mm",
     )
     parser.add_argument(
         "--classes",
@@ -153,6 +154,9 @@ def run(args: argparse.Namespace) -> int:
         return _click(args)
     if args.predictions is None or args.labels is None or args.cases is not None:
         raise PumitError("A comparison needs --predictions and --labels, and no folder of cases.")
+    for option in ("gestures", "human", "pictures"):
+        if getattr(args, option):
+            raise PumitError(f"--{option} is for simulated clicks in a folder of cases.")
     return _compare(args)
 
 
@@ -178,6 +182,8 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.system.files import write_json, write_text
 
     _check_output(args.output)
+    if args.output and args.output.suffix.lower() == ".csv":
+        raise PumitError("Clicks are written as .json or .md; .csv is for a comparison.")
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, got a file.")
     try:
@@ -297,13 +303,16 @@ def _compare(args: argparse.Namespace) -> int:
         raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
     _warn_without_common_class(rows)
     summary = summarize(rows, (*METRICS, "nsd"))
+    facts = _facts_of(rows, summary, failed, places if args.places else None)
     if args.output:
-        _write_comparison(args.output, rows, summary, failed)
+        _write_comparison(args.output, rows, facts)
     if args.json:
-        _print_json(rows, summary, failed, places if args.places else None)
+        for row in rows:
+            print(json.dumps(_rounded(asdict(row))))
+        print(json.dumps(facts))
     else:
         _print_comparison(rows, summary)
-        for place in sorted(places, key=lambda each: -each.depth_mm)[: args.places]:
+        for place in sorted(places, key=lambda each: -each.depth_mm):
             print(_place_text(place))
         for case, why in failed.items():
             print(f"{case}: {why}")
@@ -352,16 +361,15 @@ def _warn_without_common_class(rows: list[ComparedRow]) -> None:
     )
 
 
-def _print_json(
+def _facts_of(
     rows: list[ComparedRow],
     summary: dict[str, dict[str, Mean]],
     failed: dict[str, str],
     places: list[LargeDifference] | None,
-) -> None:
+) -> dict[str, Any]:
+    """Return all figures but those of single cases, as JSON values."""
     from pumit.evaluation.segmentation_metrics import mask_errors, means_json
 
-    for row in rows:
-        print(json.dumps(_rounded(asdict(row))))
     result: dict[str, Any] = {
         "mean": _rounded(means_json(summary)),
         "failed": failed,
@@ -369,7 +377,7 @@ def _print_json(
     }
     if places is not None:
         result["places"] = [_rounded(asdict(place)) for place in places]
-    print(json.dumps(result))
+    return result
 
 
 def _compared_classes(text: str) -> tuple[ComparedClass, ...]:
@@ -446,19 +454,12 @@ def _rounded(value: Any) -> Any:
     return round(value, DECIMALS) if isinstance(value, float) else value
 
 
-def _write_comparison(
-    path: Path,
-    rows: list[ComparedRow],
-    summary: dict[str, dict[str, Mean]],
-    failed: dict[str, str],
-) -> None:
-    from pumit.evaluation.segmentation_metrics import means_json
+def _write_comparison(path: Path, rows: list[ComparedRow], facts: dict[str, Any]) -> None:
     from pumit.system.files import atomic_path, write_text
 
     plain = [_rounded(asdict(row)) for row in rows]
     if path.suffix.lower() != ".csv":
-        result = {"mean": _rounded(means_json(summary)), "failed": failed, "rows": plain}
-        write_text(path, json.dumps(result, indent=1, allow_nan=False))
+        write_text(path, json.dumps({**facts, "rows": plain}, indent=1, allow_nan=False))
         return
     with (
         atomic_path(path) as temporary,

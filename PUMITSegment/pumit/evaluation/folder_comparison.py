@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.errors import VolumeError
-from pumit.geometry import Triple
+from pumit.geometry import Triple, slice_axis
 from pumit.io.labels.label_file import IN_PROGRESS, LabelFile, LabelledSegment
 from pumit.io.labels.label_objects import label_object
 from pumit.io.labels.label_source import (
@@ -313,8 +313,8 @@ def _deepest(wrong: Mask, grid: Volume, count: int) -> Iterator[tuple[float, tup
     if not boxes:
         return
     start = np.array([part.start for part in boxes[0]])
-    # The faces of a planar image are no border.
-    around = [(0, 0) if wrong.shape[0] == 1 else (1, 1), (1, 1), (1, 1)]
+    # The faces of a single slice are no border.
+    around = [(0, 0) if axis == slice_axis(wrong.shape) else (1, 1) for axis in range(3)]
     padded = np.pad(wrong[boxes[0]], around)
     spacing = np.asarray(grid.spacing_mm)
     depth = ndimage.distance_transform_edt(padded, spacing)

@@ -12,7 +12,7 @@ from torch import from_numpy
 
 from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
-from pumit.geometry import window_of
+from pumit.geometry import slice_axis, window_of
 
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
@@ -258,16 +258,15 @@ def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
 
 
 def _surface_distances(prediction: Mask, truth: Mask, spacing_mm: Sequence[float]) -> Distances:
-    # Treat a planar image as 2D: as a volume, all of its voxels would be surface.
-    flat, box = prediction.shape[0] == 1, window_of(prediction | truth)
+    # Treat a single slice of any axis as 2D: as a volume, all of its voxels would be surface.
+    flat, box = slice_axis(truth.shape), window_of(prediction | truth)
     assert box is not None
     # Takes longer to import than PyTorch; a training of clicks measures no distances at its start.
     from pumit.networks.monai import get_edge_surface_distance
 
-    first, second = (
-        from_numpy(np.ascontiguousarray(m[box][0] if flat else m[box])) for m in (prediction, truth)
-    )
-    sampling = [float(s) for s in (spacing_mm[1:] if flat else spacing_mm)]
+    cut = (m[box] if flat is None else m[box].take(0, flat) for m in (prediction, truth))
+    first, second = (from_numpy(np.ascontiguousarray(m)) for m in cut)
+    sampling = [float(s) for axis, s in enumerate(spacing_mm) if axis != flat]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # raised inside MONAI
         _, distances, _ = get_edge_surface_distance(first, second, spacing=sampling, symmetric=True)

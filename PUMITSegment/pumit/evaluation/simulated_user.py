@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.errors import VolumeError
 from pumit.evaluation.click_scores import GOALS, clicks_to
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
@@ -19,7 +18,7 @@ from pumit.gestures.prompts import lasso_prompts, scribble_prompts
 from pumit.inference.automatic.components import largest_component
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.io.labels.grid_match import same_grid
+from pumit.io.labels.label_source import read_labels
 from pumit.preprocessing.network_axes import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Volume
@@ -221,21 +220,6 @@ def simulate_gesture(session: InteractiveSession, target: Mask, gesture: str) ->
     return session.predict()
 
 
-def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
-    """Return the labels, (D, H, W), of a label map on a volume's grid.
-
-    Raises:
-        VolumeError: If it is on another grid, or has several channels.
-    """
-    if label.channels != 1:
-        raise VolumeError(
-            f"The label map has {label.channels} channels and no segment names; save it with one "
-            "channel."
-        )
-    placement = same_grid(label, volume, "the label map")
-    return placement.along_image(label.array.reshape(label.shape))
-
-
 def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:
     """Return a case's scan, and its labels (D, H, W) on the same grid.
 
@@ -243,7 +227,7 @@ def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.
     """
     volume = Volume.read(folder / "image.nii.gz")
-    return volume, labels_on(volume, Volume.read(folder / "label.nii.gz"))
+    return volume, read_labels(folder / "label.nii.gz", volume).volume.array.reshape(volume.shape)
 
 
 def evaluate_case(

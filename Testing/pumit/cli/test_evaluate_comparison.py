@@ -204,7 +204,7 @@ def test_dicom_images_beside_label_maps_are_no_cases(run, refused, folders, tmp_
     assert "labels holds no labels" in refused("evaluate", *folders).replace("'", "")
 
 
-def test_two_files_are_compared_whatever_they_are_called(run, folders):
+def test_two_files_are_compared_whatever_they_are_called(run, folders, tmp_path):
     pair = ("--predictions", folders[1] / "a.nii.gz", "--labels", folders[3] / "b.nrrd")
     ran = run("evaluate", *pair, "--nsd", 0.5, "--places", 9, "--json")
     first, second, last = (json.loads(line) for line in ran.out.splitlines())
@@ -219,6 +219,24 @@ def test_two_files_are_compared_whatever_they_are_called(run, folders):
     places = last["places"]
     assert {place["is_missing"] for place in places} == {True, False}
     assert {place["label"] for place in places} == {"1"}
+    out = tmp_path / "result.json"
+    told = run("evaluate", *pair, "--nsd", 0.5, "--places", 1, "-o", out).out
+    assert told.count(" mm deep") == 1
+    written = json.loads(out.read_text())
+    assert written["masks"] == last["masks"]
+    assert len(written["places"]) == 1
+
+
+def test_places_of_each_class_are_listed(run, folders, tmp_path):
+    empty = labels()
+    empty[empty == 2] = 0
+    save(empty, tmp_path / "predictions" / "a.nii.gz")
+    both = labels(1)
+    both[both == 2] = 0
+    save(both, tmp_path / "predictions" / "b.nii.gz")
+    told = run("evaluate", *folders, "--places", 1).out
+    assert told.count("b: too little 2 at") == told.count("a: too little 2 at") == 1
+    assert told.count("b: ") == 2  # of each class
 
 
 def test_one_file_and_a_folder_are_not_compared(refused, folders, tmp_path):
@@ -230,6 +248,10 @@ def test_one_file_and_a_folder_are_not_compared(refused, folders, tmp_path):
         pair = ("--predictions", folders[1] / wrong, "--labels", folders[3] / "b.nrrd")
         assert f"There is no file or folder '{wrong}' of predictions" in refused("evaluate", *pair)
     assert "--places is for a comparison" in refused("evaluate", folders[1], "--places", 3)
+    for option in (["--gestures"], ["--human"], ["--pictures", tmp_path / "p"]):
+        assert f"{option[0]} is for simulated clicks" in refused("evaluate", *folders, *option)
+    table = ["-o", tmp_path / "clicks.csv"]
+    assert ".csv is for a comparison" in refused("evaluate", folders[1], *table)
 
 
 def test_labels_without_a_common_class_are_remarked(run, tmp_path, caplog):

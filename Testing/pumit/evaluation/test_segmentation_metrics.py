@@ -70,10 +70,15 @@ def test_distances_agree_with_all_pairs_of_surface_voxels(spacing):
     assert row.dice == pytest.approx(overlap)
 
 
-def test_a_single_slice_has_an_outline_only():
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_single_slice_has_an_outline_only(axis):
     truth, prediction = (blob((0, 8, 8), (1, r, 5), (1, 18, 17)) for r in (6, 4))
-    row = mask_metrics(prediction, truth, (1e8, 0.5, 2.0))
     expected = reference(prediction, truth, (1e8, 0.5, 2.0))
+    # As a scanner cuts it, or sagittal in a file whose first axis runs to the left.
+    masks = (np.moveaxis(mask, 0, axis) for mask in (prediction, truth))
+    spacing = [0.5, 2.0]
+    spacing.insert(axis, 1e8 if axis == 0 else 4.0)
+    row = mask_metrics(*masks, spacing)
     assert (row.assd_mm, row.hd_mm, row.hd95_mm) == pytest.approx(expected, rel=1e-5)
     assert row.assd_mm > 0.4  # most of the inside coincides
 
