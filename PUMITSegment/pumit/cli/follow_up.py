@@ -283,6 +283,11 @@ def _write(
     write_segmentation(Segmentation(scans.later, segments, algorithm), target)
 
 
+def _short(size: float) -> str:
+    """Format a size; a nodule of 3 mm has 0.014 mL, which is not 0.0."""
+    return f"{size:.1f}" if size >= 1 else f"{size:.2g}"
+
+
 def _print_table(result: FollowUp, folder: Path) -> None:
     from pumit.followup.files import SEGMENTATION, TABLE, table_of
 
@@ -291,8 +296,8 @@ def _print_table(result: FollowUp, folder: Path) -> None:
         sizes = []
         for name in ("volume_ml", "long_axis_mm", "longest_mm"):
             before, after = row["earlier"][name], row["later"][name]
-            sizes += ["" if before is None else f"{before:.1f}"]
-            sizes += ["" if after is None else f"-> {after:.1f}"]
+            sizes += ["" if before is None else _short(before)]
+            sizes += ["" if after is None else f"-> {_short(after)}"]
         rows.append((row["lesion"], row["change"], *sizes))
     print_table(rows)
     for change in result.changes:

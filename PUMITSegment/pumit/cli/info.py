@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,10 @@ def _facts_of(image: FileImage) -> dict[str, Any]:
     signs = (-1.0, -1.0, 1.0)
     ends = np.sort(np.stack((corners.min(0) * signs, corners.max(0) * signs)), axis=0)
     axes = [volume.direction[:, i] for i in range(3)]
-    largest = [int(np.abs(axis).argmax()) for axis in axes]
+    # Each anatomical axis once: in an oblique scan two axes may be nearest to the same one.
+    largest = max(
+        permutations(range(3)), key=lambda p: sum(abs(a[i]) for a, i in zip(axes, p, strict=True))
+    )
     return {
         "voxels": list(volume.shape[::-1]),
         "spacing_mm": list(volume.spacing_mm[::-1]),

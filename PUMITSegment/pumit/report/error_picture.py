@@ -212,7 +212,7 @@ def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
         for c in classes[:_MOST_NAMED]
     ]
     if len(classes) > _MOST_NAMED:
-        more = f"and {len(classes) - _MOST_NAMED} more"
+        more = f"and {len(classes) - _MOST_NAMED + 1} more"  # in the place of the last one
         entries[-1] = Line2D([], [], lw=0, label=more)
     styles = [
         Line2D([], [], color=TEXT, lw=1.4, ls=TRUTH_STYLE, label="label"),

@@ -111,6 +111,8 @@ def words_of(name: str) -> tuple[str, ...]:
     """Normalise a name to words: lower case, unified spelling, sides first, no articles."""
     plain = [_SPELLINGS.get(w, w) for w in re.findall(r"\w+", name.lower().replace("_", " "))]
     kept = [w for w in plain if w not in _FILLERS] or plain
+    if set(kept) > _SIDES:  # "left and right kidney" are both
+        kept = [w for w in kept if w not in _SIDES]
     return (*(w for w in kept if w in _SIDES), *(w for w in kept if w not in _SIDES))
 
 

@@ -15,7 +15,7 @@ LICENCE_PAGES = {
 def user_folder() -> Path:
     """Return the folder of the user's models: $PUMIT_MODELS, else ~/.pumit/models."""
     chosen = os.environ.get("PUMIT_MODELS")
-    return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
+    return Path(chosen).expanduser() if chosen else Path.home() / ".pumit" / "models"
 
 
 def graphs_folder() -> Path:

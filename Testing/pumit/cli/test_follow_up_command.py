@@ -15,6 +15,7 @@ import pydicom
 import pytest
 import SimpleITK
 from label_objects_made import write_bundle
+from pumit.cli.follow_up import _short
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.export.volume_file import write_volume_file
@@ -226,3 +227,8 @@ def test_lesions_of_one_name_stay_apart(run, tmp_path, stem, end, numbers):
     ran = run("follow-up", scan, mets, scan, *given, "-o", tmp_path / "result")
     names = [stem + end, *(f"{stem} ({number})" for number in numbers), "Sum"]
     assert [row["lesion"] for row in json.loads(ran.out)["lesions"]] == names
+
+
+@pytest.mark.parametrize(("size", "text"), [(0.014, "0.014"), (0.0, "0"), (3.26, "3.3")])
+def test_the_volume_of_a_small_nodule_is_not_zero(size, text):
+    assert _short(size) == text

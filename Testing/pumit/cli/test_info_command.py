@@ -127,3 +127,17 @@ def test_voxels_that_are_no_number_are_not_in_the_range(run, tmp_path):
         run("info", tmp_path / "scan.nrrd", "--json").out, parse_constant=pytest.fail
     )
     assert facts["range"] == [2.0, 59.0]
+
+
+def test_each_axis_of_an_oblique_scan_has_its_own_direction(run, tmp_path):
+    """A short axis of the heart: two axes are nearest to left."""
+    image = SimpleITK.GetImageFromArray(np.arange(4 * 6 * 8, dtype=np.int16).reshape(4, 6, 8))
+    across, down = np.array([0.62, 0.59, -0.52]), np.array([0.72, -0.2, 0.66])
+    across /= np.linalg.norm(across)
+    down -= across * (across @ down)
+    down /= np.linalg.norm(down)
+    image.SetDirection(np.column_stack([across, down, np.cross(across, down)]).ravel())
+    SimpleITK.WriteImage(image, str(tmp_path / "heart.nrrd"))
+    facts = json.loads(run("info", tmp_path / "heart.nrrd", "--json").out)
+    pairs = {"left": 0, "right": 0, "posterior": 1, "anterior": 1, "superior": 2, "inferior": 2}
+    assert sorted(pairs[word] for word in facts["orientation"]) == [0, 1, 2]

@@ -12,7 +12,7 @@ from pumit.errors import CheckpointError
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.consent import require_consent
 from pumit.models.index import INDEX_FILE
-from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted
+from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted, user_folder
 from pumit.system.files import file_sha256
 
 LICENCE = "CC BY-NC-SA 4.0"
@@ -112,3 +112,8 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, caps
 def test_an_unknown_model_cannot_be_accepted(capsys):
     assert main(["models", "accept", "nobody"]) == 2
     assert "Unknown model 'nobody'" in capsys.readouterr().err
+
+
+def test_the_folder_of_models_may_be_below_home(monkeypatch):
+    monkeypatch.setenv("PUMIT_MODELS", "~/models")
+    assert user_folder() == Path.home() / "models"

@@ -1,12 +1,15 @@
 """Pictures of errors go through them: of one target with its prompts, and of all classes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.legend import Legend
 from PIL import Image
 from pumit.errors import VolumeError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.report import error_picture
 from pumit.report.error_picture import (
     ClassMasks,
     Stage,
@@ -130,3 +133,15 @@ def test_nothing_to_show_is_reported(tmp_path):
             tmp_path / "a.png",
             title="",
         )
+
+
+def test_the_legend_counts_the_classes_that_it_does_not_name(tmp_path, monkeypatch):
+    figures: list[Any] = []
+    monkeypatch.setattr(error_picture, "save_figure", lambda figure, path: figures.append(figure))
+    volume = Volume(SCAN, (4.0, 1.0, 1.0))
+    classes = [ClassMasks(f"class {n}", ORANGE, TRUTH, TRUTH) for n in range(20)]
+    write_class_error_picture(volume, classes, tmp_path / "a.png", title="case")
+    (figure,) = figures
+    shown = [text.get_text() for legend in figure.findobj(Legend) for text in legend.get_texts()]
+    named = [text for text in shown if text.startswith("class")]
+    assert f"and {len(classes) - len(named)} more" in shown

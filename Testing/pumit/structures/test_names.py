@@ -29,6 +29,7 @@ def keys(text: str) -> list[tuple[str, ...]]:
         ("Oesophagus", "esophagus"),
         ("kidneys", "kidney"),
         ("both kidneys", "kidney"),
+        ("left and right kidney", "kidney"),
         ("ovaries", "ovary"),
         ("left ventricle", "lv"),
         ("SCT:64033007", "kidney"),
