@@ -48,6 +48,12 @@ def slice_axis(shape: Sequence[int]) -> int | None:
     return next((axis for axis, n in enumerate(shape) if n == 1), None)
 
 
+def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
+    """Return the first and last voxel of a mask along each axis, (2, 3); None if empty."""
+    window = window_of(mask)
+    return None if window is None else np.array([[s.start, s.stop - 1] for s in window]).T
+
+
 def perpendicular_grid(
     array: Array, steps_mm: Floats, origin_lps: Floats, *, is_label: bool = False
 ) -> Grid:

@@ -72,6 +72,11 @@ class Field:
         offset = np.asarray(index, dtype=np.float64) - (np.asarray(self.shape) - 1) / 2
         return offset * np.asarray(self.step) + np.asarray(self.centre_index)
 
+    def covers(self, index: npt.ArrayLike) -> bool:
+        """Return whether the field contains all volume indices (..., 3)."""
+        at = self.to_field(index)
+        return bool(((at > -0.5) & (at < np.asarray(self.shape) - 0.5)).all())
+
     def places(self, axis: int) -> npt.NDArray[np.float64]:
         """Return the volume indices of the field's voxels along one axis, (n,)."""
         offset = np.arange(self.shape[axis]) - (self.shape[axis] - 1) / 2

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
+from pumit.geometry import bounds_of
 from pumit.inference.engine.engine import FieldPrompts, Floats
 from pumit.preprocessing.fields import Field
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
@@ -52,6 +53,23 @@ class IndexPrompts:
         """Whether there is a positive click, a box or a mask."""
         return len(self.positives) > 0 or self.box is not None or self.mask is not None
 
+    @property
+    def places(self) -> npt.NDArray[np.float64]:
+        """Indices that a field must contain: positive points, box and mask corners, (n, 3)."""
+        places = [self.positives]
+        if self.box is not None:
+            places.append(np.stack(self.box))
+        bounds = None if self.mask is None else bounds_of(self.mask)
+        if bounds is not None:
+            places.append(bounds.astype(np.float64))
+        return np.concatenate(places)
+
+    def contradicted_by(self, mask: npt.NDArray[np.bool_], where: Field) -> float:
+        """Return the share of the clicks in a field that a mask in it, (D, H, W), contradicts."""
+        inside = [(where.to_field(p[:3]), p[3]) for p in self.points if where.covers(p[:3])]
+        wrong = sum(bool(mask[tuple(np.round(at).astype(int))]) != p for at, p in inside)
+        return wrong / len(inside) if inside else 0.0
+
 
 def is_same_box(a: Corners | None, b: Corners | None) -> bool:
     """Return whether two boxes are equal, or both None."""
@@ -70,9 +88,8 @@ def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> Field
     scale = np.array([ratio, 1.0, 1.0])
     points, signs = [], []
     for d, h, w, is_positive in prompts.points:
-        at = where.to_field((d, h, w))
-        if ((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all():
-            points.append(at * scale)
+        if where.covers((d, h, w)):
+            points.append(where.to_field((d, h, w)) * scale)
             signs.append(is_positive)
     box = None
     if prompts.box is not None:

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.geometry import window_of
-from pumit.inference.interactive.answer_checks import bounds_of, covers, depth_of
+from pumit.geometry import bounds_of, window_of
+from pumit.inference.interactive.box_checks import depth_of
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import (
     OUTSIDE,
@@ -89,7 +89,7 @@ def correction_field(
     low, high = np.minimum(low, place), np.maximum(high, place)
     fitting = planner.around_box(low, high, margin, ends_count=not is_averaged)
     is_finer = fitting.step[1] < FINER * shown.step[1]
-    where = fitting if is_finer and covers(fitting, np.array([place])) else shown
+    where = fitting if is_finer and fitting.covers(place) else shown
     # 2. For a given mask, refine around the click until the field resolves the mask, as long as
     #    the field contains some of it.
     while is_given and _depth_in(patch, where) < LEAST_DEPTH:

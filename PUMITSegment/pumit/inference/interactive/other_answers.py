@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.answer_checks import bounds_of, contradicted
+from pumit.geometry import bounds_of
 from pumit.inference.interactive.grid_transfer import to_volume
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
@@ -70,7 +70,7 @@ def distinct_answers(
         if len(kept) == MOST_ANSWERS:
             break
         extent = _Extent.of(view)
-        if extent is None or contradicted(extent.mask, view.field, prompts) > 0:
+        if extent is None or prompts.contradicted_by(extent.mask, view.field) > 0:
             continue
         is_in_volume = (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all()
         if is_in_volume and all(_dice(extent, other, limit) < DISTINCT for other in kept):

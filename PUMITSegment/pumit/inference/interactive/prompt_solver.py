@@ -12,14 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.geometry import bounds_of
 from pumit.inference.engine.engine import Features, R, T
-from pumit.inference.interactive.answer_checks import (
-    bounds_of,
+from pumit.inference.interactive.box_checks import (
     box_bonus,
     clicked_in_box,
-    contradicted,
-    covers,
-    prompted_places,
 )
 from pumit.inference.interactive.field_consensus import (
     averaged,
@@ -146,7 +143,7 @@ class PromptSolver:
     ) -> SolverState:
         """Return the best-scored of the answers of each field, refined."""
         # 1. Select the best answer of each field, then the best field.
-        middle, spacing_mm = prompted_places(prompts).mean(0), self.planner.spacing_mm
+        middle, spacing_mm = prompts.places.mean(0), self.planner.spacing_mm
         trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
         shown = None if before is None else before.views[before.chosen].field
         best = int(np.argmax([v.score + self.settings.stay * (v.field == shown) for v in trusted]))
@@ -195,7 +192,7 @@ class PromptSolver:
         if not prompts.points or len(prompts.points) != before.num_points + 1:
             return found
         *place, is_positive = prompts.points[-1]
-        is_in_sight = covers(chosen.field, np.array([place]))
+        is_in_sight = chosen.field.covers(place)
         if found.patch is None or is_inside(found.patch, place) == is_positive or not is_in_sight:
             return found
         prior, at = logit(to_field(found.patch, chosen.field)), chosen.field.to_field(place)
@@ -215,7 +212,7 @@ class PromptSolver:
         if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
             return None
         *place, is_positive = prompts.points[-1]
-        if covers(chosen.field, np.array([place])):
+        if chosen.field.covers(place):
             where = self._correction_field(before, place, is_given=prompts.mask is not None)
             return self._changed(prompts, before, where)
         if is_inside(before.patch, place) == is_positive:
@@ -258,11 +255,11 @@ class PromptSolver:
         if first is None or patch is None or patch is first:
             return corrected
         # Beyond its field, a long structure is followed at the same spacing.
-        places, shown = prompted_places(prompts), before.views[before.chosen].field
-        if not covers(shown, places) or not may_be_piece(first, patch, places):
+        places, shown = prompts.places, before.views[before.chosen].field
+        if not shown.covers(places) or not may_be_piece(first, patch, places):
             return corrected
         # 1. Decode both clicks in the fields of the first one, which are already embedded.
-        views = [FieldAnswer(v.field) for v in before.views if covers(v.field, places)]
+        views = [FieldAnswer(v.field) for v in before.views if v.field.covers(places)]
         again = self._map(lambda view: self._field_answers(view, prompts), views, watch)
         ranked = sorted((found[0] for found in again), key=lambda view: -view.score)
         found = [to_volume(v.logits, v.field, self.shape) for v in ranked if v.logits is not None]
@@ -355,26 +352,26 @@ class PromptSolver:
             given = LogitBox((0, 0, 0), certain(prompts.mask))
             return [FieldAnswer(f, logit(to_field(given, f))) for f in fields]
         # Move a field that is wide enough but was centred on a click near the structure's end.
-        places = prompted_places(prompts)
+        places = prompts.places
         middle = (places.min(0) + places.max(0)) / 2
         holding = []
         for view in before.views:
-            if not covers(view.field, places):
+            if not view.field.covers(places):
                 spacing = view.field.step[1] * self.planner.spacing_mm[1]
                 view = replace(view, field=self.planner.field(middle, spacing))
-            if covers(view.field, places):
+            if view.field.covers(places):
                 holding.append(view)
         holding = holding or [FieldAnswer(f) for f in self._fresh_fields(prompts)]
         return [replace(v, logits=logit(to_field(before.patch, v.field))) for v in holding]
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         """Return new fields that contain every positive prompt."""
-        places = prompted_places(prompts)
+        places = prompts.places
         low, high = places.min(0), places.max(0)
         if prompts.box is not None:
             return [self.planner.around_box(low, high, self.settings.box_margin)]
         if prompts.mask is None:
-            holding = [f for f in self.planner.around_click((low + high) / 2) if covers(f, places)]
+            holding = [f for f in self.planner.around_click((low + high) / 2) if f.covers(places)]
             if holding:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
@@ -422,7 +419,7 @@ class PromptSolver:
         answers = []
         for mask_logits, estimate, score in zip(logits, iou, (iou + bonus).tolist(), strict=True):
             mask = mask_logits > 0
-            score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
+            score -= self.settings.miss_penalty * prompts.contradicted_by(mask, view.field)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             answers.append(replace(view, logits=mask_logits, score=score, iou=float(estimate)))
         return answers

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 
 
@@ -79,7 +78,7 @@ def test_every_field_holds_its_click_at_the_rim_of_the_scan(n, spacing):
     planner = FieldPlanner((41, n, n), spacing, 64)
     for click in ([0, 0, 0], [40, n - 1, n - 1], [20, n - 1, 0], [20.4, 50.7, n / 2]):
         for field in planner.around_click(click):
-            assert covers(field, np.array([click])), (click, field)
+            assert field.covers(click), (click, field)
 
 
 @pytest.mark.parametrize("in_plane_mm", [0.27, 0.1])
@@ -87,9 +86,9 @@ def test_a_box_on_very_fine_slices_is_seen_whole(in_plane_mm):
     """As of the eye's layers: no field is a single slice of a box over several."""
     planner = FieldPlanner((8, 512, 512), (8.0, in_plane_mm, in_plane_mm), 64, largest=160)
     low, high = np.array([2, 240, 240]), np.array([5, 280, 280])
-    assert covers(planner.around_box(low, high), np.stack([low, high]))
+    assert planner.around_box(low, high).covers([low, high])
     one = planner.around_box(low, np.array([2, 280, 280]))
-    assert covers(one, np.array([[2, 240, 240], [2, 280, 280]]))
+    assert one.covers([[2, 240, 240], [2, 280, 280]])
     assert one.step[1] < 2
 
 
@@ -100,7 +99,7 @@ def test_a_box_over_all_slices_is_seen_as_finely_as_the_scan(slices):
     low, high = np.array([0, 89, 62]), np.array([slices - 1, 140, 110])
     field = planner.around_box(low, high)
     assert field.step[1] == pytest.approx(1.0)
-    assert covers(field, np.stack([low, high]))
+    assert field.covers([low, high])
 
 
 def test_where_ends_do_not_count_a_field_shows_as_much_beyond_them():

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from ball_scan import BALL, at, scan, session_on
-from pumit.inference.interactive.answer_checks import covers
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.grid_transfer import LogitBox, is_inside, patch_of
 from pumit.inference.interactive.index_prompts import IndexPrompts
@@ -126,7 +125,7 @@ def test_a_given_mask_is_corrected_as_finely_as_it_is_thin():
     where = partial(correction_field, planner, shown, place=click, margin=1.5, is_averaged=False)
     fine = where(patch_of(vein), is_given=True)
     assert fine.step[1] < 2  # its border and its middle, 4 mm apart, three voxels
-    assert covers(fine, np.array([click]))
+    assert fine.covers(click)
     hair = np.zeros(planner.shape, dtype=bool)
     hair[63:65, 63:65, 4:124] = True
     finest = where(patch_of(hair), is_given=True)

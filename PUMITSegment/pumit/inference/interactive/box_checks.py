@@ -1,4 +1,4 @@
-"""Consistency of an answer with its prompts: the drawn box and the clicks.
+"""Consistency of an answer with the drawn box.
 
 Masks (D, H, W) and logits (M, D, H, W) are those of a field. Boxes are a lower and an upper corner,
 volume indices (d, h, w).
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.geometry import window_of
+from pumit.geometry import bounds_of
 from pumit.inference.interactive.grid_transfer import Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import BoxWeights
@@ -21,12 +21,6 @@ Box = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # lower and upper
 Place = tuple[float, ...]
 FITTING = 0.85  # in-plane IoU of bounding box and drawn box from which an answer fits
 LEAST_GAP = 1.0  # field voxels from which an answer does not reach a face of the drawn box
-
-
-def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
-    """Return the first and last voxel of a mask along each axis, (2, 3); None if empty."""
-    window = window_of(mask)
-    return None if window is None else np.array([[s.start, s.stop - 1] for s in window]).T
 
 
 def box_shares(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> tuple[float, float]:
@@ -160,33 +154,3 @@ def deepest_in_box(mask: npt.NDArray[np.bool_], where: Field, box: Box) -> Place
     depth = depth_of(inside, spacing, [n == 1 for n in inside.shape])
     at = np.add(np.unravel_index(int(depth.argmax()), depth.shape), low)
     return tuple(where.to_volume(at).tolist())
-
-
-def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:
-    """Return the share of the clicks in a field that its answer contradicts."""
-    wrong = total = 0
-    limit = np.asarray(where.shape) - 1
-    for d, h, w, is_positive in prompts.points:
-        at = np.round(where.to_field((d, h, w))).astype(int)
-        if (at < 0).any() or (at > limit).any():
-            continue
-        total += 1
-        wrong += bool(mask[tuple(at)]) != is_positive
-    return wrong / total if total else 0.0
-
-
-def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
-    """Return whether a field contains all indices."""
-    at = where.to_field(indices)
-    return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
-
-
-def prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
-    """Return the indices a field must contain: positive points, box and mask corners, (n, 3)."""
-    places = [prompts.positives]
-    if prompts.box is not None:
-        places.append(np.stack(prompts.box))
-    bounds = None if prompts.mask is None else bounds_of(prompts.mask)
-    if bounds is not None:
-        places.append(bounds.astype(np.float64))
-    return np.concatenate(places)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.answer_checks import (
+from pumit.inference.interactive.box_checks import (
     box_bonus,
     box_fit,
     clicked_in_box,
