@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from draws import draws
+from draws import IS_FUZZING, draws
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from label_objects_made import save, write_bundle
@@ -159,11 +159,8 @@ def test_random_bytes(tmp_path, start, is_silent):
     is_silent()
 
 
-# Of the processor, at most; usually the inputs end first, the same ones everywhere.
-SECONDS, RUNS = draws(15), draws(500)
-
-
 @pytest.mark.slow
+@pytest.mark.skipif(not IS_FUZZING, reason="takes minutes: set PUMIT_FUZZING, as each night")
 @pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None,
     reason="atheris is not installed; it is built for Linux on x86-64 only",
@@ -171,7 +168,7 @@ SECONDS, RUNS = draws(15), draws(500)
 def test_fuzzing_by_coverage_finds_nothing(tmp_path):
     command = [sys.executable, str(LAB / "fuzz_files.py"), "--together", "--folder", str(tmp_path)]
     done = subprocess.run(
-        [*command, "--seconds", str(SECONDS), "--runs", str(RUNS)],
+        [*command, "--seconds", "300", "--runs", "10000"],
         capture_output=True,
         text=True,
         check=False,
