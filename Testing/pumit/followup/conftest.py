@@ -1,7 +1,7 @@
-"""A torso at two dates, and how they are registered."""
+"""A torso at two dates, and how they lie to each other."""
 
 import pytest
-from pumit.followup.registration import Registration, register
+from pumit.followup.registration import Registration, measured
 from pumit.training.synthesis.phantom import torso_phantom
 from pumit.training.synthesis.two_dates import TwoDates, two_dates
 from pumit.volume import Volume
@@ -14,7 +14,8 @@ def dates() -> TwoDates:
 
 @pytest.fixture(scope="package")
 def registration(dates: TwoDates) -> Registration:
-    return register(dates.earlier, dates.later)
+    """As it is known from what was generated."""
+    return measured(dates.earlier, dates.later, dates.matrix)
 
 
 @pytest.fixture(scope="package")

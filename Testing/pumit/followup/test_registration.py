@@ -20,6 +20,11 @@ from pumit.training.synthesis.two_dates import TwoDates
 from pumit.volume import Volume
 
 
+@pytest.fixture(scope="module")
+def registration(dates) -> Registration:
+    return register(dates.earlier, dates.later)
+
+
 def errors_mm(found: Registration, dates: TwoDates) -> list[float]:
     """Mean distance of each lesion's voxels from where they are, mm."""
     means = []
