@@ -261,6 +261,16 @@ def test_a_mask_is_drawn_where_the_click_was_and_downloaded_as_it_is_seen(opened
     assert np.allclose(labels.index_to_world(SPOT), volume.index_to_world(SPOT), atol=1e-3)
     assert b"SCT^10200004^Liver" in (tmp_path / "made.seg.nrrd").read_bytes()
     assert (tmp_path / "made.dcm").read_bytes()[128:132] == b"DICM"
+    # Changes made during a download are not called saved.
+    held = tab.hold("/export")
+    with tab.page.expect_download():
+        tab.page.locator("[data-format='nii.gz']").click()
+        tab.wait_for(held)
+        tab.page.mouse.click((left + right) / 2, (top + bottom) / 2)
+        tab.says("mL")
+        held[0].continue_()
+    tab.says("Downloaded")
+    assert not tab.page.evaluate("dispatchEvent(new Event('beforeunload', {cancelable: true}))")
 
 
 def test_boxes_and_scribbles_are_drawn_and_buttons_undo_and_show_another_answer(tab):
@@ -330,7 +340,13 @@ def test_a_structure_is_found_by_name_corrected_and_not_put_on_the_next_scan(tab
         session, "slow", **options
     )
     tab.page.get_by_label("Find by name").fill("liver")
-    tab.page.get_by_role("button", name="Find", exact=True).click()
+    find = tab.page.get_by_role("button", name="Find", exact=True)
+    find.click()
+    tab.says("Looking for")
+    tab.page.wait_for_timeout(700)
+    find.click()  # replaces the first search
+    tab.page.wait_for_timeout(1500)
+    assert tab.page.locator("#problem").is_hidden()
     tab.page.get_by_role("button", name="Stop").click()
     tab.page.get_by_text("The computation was cancelled.").wait_for()
     (lease,) = tab.server.state.leases.open_leases()
@@ -600,6 +616,21 @@ def test_clicks_and_the_next_scan_wait_while_a_scan_is_sent_again(tab, other, tm
     tab.click_spot()
     assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
     assert len(tab.prompts()) == 1
+    # Nor does a file that is read slowly replace the next one.
+    tab.page.evaluate(
+        "() => { const load = niivue.NVImage.loadFromFile; niivue.NVImage.loadFromFile ="
+        "async (given) => { if (given.name === 'first.nii') await new Promise((go) =>"
+        "{ window.go = go; }); return load.call(niivue.NVImage, given); }; }"
+    )
+    tab.page.locator("#file").set_input_files(tmp_path / "first.nii")
+    tab.page.wait_for_function("() => window.go")
+    tab.page.locator("#file").set_input_files(other[1])
+    tab.says("Click inside")
+    tab.click_spot()
+    tab.page.evaluate("go()")
+    tab.page.wait_for_timeout(1000)
+    assert tab.page.evaluate("current().prompts.length") == 1
+    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
 
 
 def test_a_session_keeps_its_scan_if_the_next_one_is_refused_and_is_opened_again(tab, tmp_path):
@@ -674,58 +705,6 @@ def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, ser
     with tab.page.expect_download():
         tab.page.locator("[data-format='nii.gz']").click()
     assert len(again.engine.sessions) == 1
-
-
-def test_changes_made_during_a_download_are_not_called_saved(tab):
-    tab.click_spot()
-    held = tab.hold("/export")
-    with tab.page.expect_download():
-        tab.page.locator("[data-format='nii.gz']").click()
-        tab.wait_for(held)
-        left, top, right, bottom = tab.tiles()[0]
-        tab.page.mouse.click((left + right) / 2, (top + bottom) / 2)
-        tab.says("mL")
-        held[0].continue_()
-    tab.says("Downloaded")
-    closes = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
-    assert not tab.page.evaluate(closes)
-
-
-def test_a_second_search_replaces_the_first(tab):
-    search = tab.server.engine.segment_automatically
-    tab.server.engine.segment_automatically = lambda session, model, **options: search(
-        session, "slow", **options
-    )
-    tab.page.get_by_label("Find by name").fill("liver")
-    find = tab.page.get_by_role("button", name="Find", exact=True)
-    find.click()
-    tab.says("Looking for")
-    tab.page.wait_for_timeout(700)
-    find.click()
-    tab.page.wait_for_timeout(1500)
-    assert tab.page.locator("#problem").is_hidden()
-    assert tab.page.get_by_role("button", name="Stop").is_visible()
-    tab.page.get_by_role("button", name="Stop").click()
-    tab.page.get_by_text("The computation was cancelled.").wait_for()
-
-
-def test_a_file_that_is_read_slowly_does_not_replace_the_next_one(tab, other, tmp_path):
-    shown = tab.server.state.scan
-    (tmp_path / "slow.nii").write_bytes(nifti_bytes(shown.array, shown))
-    tab.page.evaluate(
-        "() => { const load = niivue.NVImage.loadFromFile; niivue.NVImage.loadFromFile ="
-        "async (given) => { if (given.name === 'slow.nii') await new Promise((go) =>"
-        "{ window.go = go; }); return load.call(niivue.NVImage, given); }; }"
-    )
-    tab.page.locator("#file").set_input_files(tmp_path / "slow.nii")
-    tab.page.wait_for_function("() => window.go")
-    tab.page.locator("#file").set_input_files(other[1])
-    tab.says("Click inside")
-    tab.click_spot()
-    tab.page.evaluate("go()")
-    tab.page.wait_for_timeout(1000)
-    assert tab.page.evaluate("current().prompts.length") == 1
-    assert np.array_equal(tab.server.engine.sessions[-1].volume.array, other[0])
 
 
 def test_a_download_waits_for_a_mask_that_is_being_computed(tab, tmp_path):
