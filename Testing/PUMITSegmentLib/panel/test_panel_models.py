@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import slicer
-from model_panel import ModelPanel
+from model_panel import ModelPanel, ServedPanel
 from PUMITSegmentLib.segments.provenance import provenanceOf
 
 
@@ -16,8 +16,16 @@ def panel(loadModule: Any) -> Iterator[ModelPanel]:
     panel.close()
 
 
+@pytest.fixture
+def served(loadModule):
+    panel = ServedPanel(loadModule)
+    yield panel
+    panel.close()
+
+
 @pytest.mark.slow
 def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_starts_again(panel):
+    assert panel.workers.made == []
     panel.chooseModel("slow")
     assert panel.logic.parameters.automaticModel == "slow"
     panel.press(panel.ui.automaticButton)
@@ -37,9 +45,8 @@ def test_a_long_run_is_cancelled_and_its_model_stays_chosen_when_the_worker_star
     assert panel.logic.parameters.automaticModel == "organs"
 
 
-@pytest.mark.slow
-def test_an_automatic_model_adds_its_structures_in_one_step(panel):
-    assert panel.workers.made == []
+def test_an_automatic_model_adds_its_structures_in_one_step(served):
+    panel = served
     panel.chooseModel("organs")
     assert panel.ui.automaticButton.enabled
     assert "liver" in panel.ui.automaticLabel.text
@@ -79,8 +86,8 @@ def test_a_worker_killed_during_a_run_starts_again_with_the_next(panel):
     panel.wait(lambda: panel.ui.automaticModelSelector.count)
 
 
-@pytest.mark.slow
-def test_the_tokenizer_view_shows_what_comes_back(panel):
+def test_the_tokenizer_view_shows_what_comes_back(served):
+    panel = served
     panel.ui.tokenizerSection.collapsed = False
     panel.wait(lambda: panel.ui.tokenizerButton.enabled)
     assert not panel.ui.familiarityBar.isVisible()
