@@ -173,12 +173,6 @@ def test_selected_cases_are_removed(shown):
     assert shown.logic.callsOf("remove") == [(("", "two"),)]
 
 
-def test_what_concerns_the_whole_set_is_reported_above_the_table(shown):
-    shown.logic.cases.problems = ("Value 3 of case_02 is no class.",)
-    addRows(shown, goodRow("one"))
-    assert "Value 3 of case_02" in shown.ui.caseSummaryLabel.text
-
-
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown):
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))

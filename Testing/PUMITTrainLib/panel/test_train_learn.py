@@ -1,6 +1,7 @@
 """Section 2: what to learn, the plan, and every value as text."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -308,29 +309,25 @@ FAULTS: dict[str, tuple[dict[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_wrong_with_a_folder_is_one_line(module, answer, tmp_path, screenshots, fault):
-    counts, words = FAULTS[fault]
-    folder = scans(tmp_path / "set", counts)
-    folder.mkdir(exist_ok=True)
-    choose(module, folder)
-    answer(module)
+def test_what_is_wrong_with_a_folder_is_one_line(module, answer, tmp_path, screenshots):
     ui = module.ui
-    assert words in ui.caseSummaryLabel.text
-    assert "\n" not in ui.caseSummaryLabel.text
-    assert module.status == module.logic.runs.whyNoStart == ui.caseSummaryLabel.text
-    assert not ui.startButton.enabled
-    assert not ui.planButton.enabled
-    check(module, screenshots / f"classes_{fault.replace(' ', '_')}.png", "casesSection")
-    # After it was put right, it is read again.
-    for file in folder.rglob("*.nii.gz"):
-        file.unlink()
-    for each in folder.iterdir():
-        each.rmdir()
-    scans(folder)
-    module.press(ui.addCasesButton)
-    answer(module)
-    assert not module.logic.runs.whyNoStart
+    for fault, (counts, words) in FAULTS.items():
+        folder = scans(tmp_path / fault, counts)
+        folder.mkdir(exist_ok=True)
+        choose(module, folder)
+        answer(module)
+        assert words in ui.caseSummaryLabel.text
+        assert "\n" not in ui.caseSummaryLabel.text
+        assert module.status == module.logic.runs.whyNoStart == ui.caseSummaryLabel.text
+        assert not ui.startButton.enabled
+        assert not ui.planButton.enabled
+        check(module, screenshots / f"classes_{fault.replace(' ', '_')}.png", "casesSection")
+        # After it was put right, it is read again.
+        shutil.rmtree(folder)
+        scans(folder)
+        module.press(ui.addCasesButton)
+        answer(module)
+        assert not module.logic.runs.whyNoStart
 
 
 def test_files_that_cannot_be_read_are_named(module, answer, tmp_path, screenshots):

@@ -11,6 +11,7 @@ import slicer
 from fake_train_logic import FakeScore, runView
 from panel_scene import Panel
 from pumit.runs import RunStatus, write_status
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 from shown_panel import ShownPanel
 from train_module import TrainModule
 
@@ -178,21 +179,33 @@ def finish(module: TrainModule, task: str) -> None:
     module.process()
 
 
-def test_a_model_for_better_clicks_answers_the_next_click(segment, module):
-    finish(module, "promptable")
+@pytest.mark.parametrize("task", ["promptable", "sam"])
+def test_a_model_for_better_clicks_answers_the_next_click(segment, module, task):
+    finish(module, task)
+    compute = segment.logic.compute
+    compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url="https://far.invalid"))
     module.press(module.ui.useButton)
     module.answerModels()
     assert slicer.util.selectedModule() == "PUMITSegment"
-    assert segment.logic.compute.settings.model == "hearts-2"
+    settings = compute.settings
+    assert (settings.mode, settings.model) == (ComputeMode.LOCAL, "hearts-2")
+    assert settings.url == "https://far.invalid"
+    assert "hearts-2" in module.status
     selector = segment.ui.modelSelector
     assert selector.itemData(selector.currentIndex) == "hearts-2"
     assert segment.status == "hearts-2 answers the prompts now: choose Point and click."
 
 
-def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(segment, module):
+def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(segment, module, monkeypatch):
     finish(module, "segmentation")
+    compute, calls = segment.logic.compute, []
+    compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url="https://far.invalid"))
+    monkeypatch.setattr(compute, "stop", lambda: calls.append("stop"))
+    monkeypatch.setattr(compute, "ensureReady", lambda *_: calls.append("start"))
     module.press(module.ui.useButton)
     module.answerModels()
+    assert (compute.settings.mode, compute.settings.model) == (ComputeMode.LOCAL, "default")
+    assert calls[-2:] == ["stop", "start"]
     assert slicer.util.selectedModule() == "PUMITSegment"
     assert not segment.ui.automaticSection.collapsed
     assert segment.logic.parameters.automaticModel == "hearts-2"

@@ -32,17 +32,6 @@ def learnt(shown: ShownPanel, steps: int = 200) -> None:
 # --- start, pause, stop ---------------------------------------------------------------------------
 
 
-def test_start_starts_once_however_often_it_is_pressed(ready):
-    assert "press Start" in ready.ui.runSentenceLabel.text
-    ready.press(ready.ui.startButton)
-    ready.logic.runs.whyNoStart = "The plan is still being made."
-    ready.press(ready.ui.startButton)
-    ready.refresh()
-    ready.press(ready.ui.startButton)
-    assert ready.logic.callsOf("start") == [()]
-    assert ready.ui.startButton.toolTip == "The plan is still being made."
-
-
 def test_a_second_training_is_started_only_by_who_insists(ready):
     runs = ready.logic.runs
     runs.needsConfirmation, runs.whyBusy = True, "liver-mr is being trained on this machine."

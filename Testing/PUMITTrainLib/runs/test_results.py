@@ -1,13 +1,11 @@
 """What a run made: scores, card, its use in PUMITSegment, export and import."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import slicer
 from pumit.runs import RunStatus, write_status
-from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
 
 @pytest.fixture
@@ -31,33 +29,11 @@ def again(train: Any, **changes: Any) -> None:
     train.poll()
 
 
-class PlayedSegment:
-    """As much of PUMITSegment as is requested."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.selected: list[str] = []
-        self.stopped = self.started = 0
-        self.settings = ComputeSettings(mode=ComputeMode.REMOTE, url="https://far")
-        self.logic = SimpleNamespace(
-            parameters=SimpleNamespace(automaticModel=""),
-            compute=self,
-            showError=print,
-            status=SimpleNamespace(done=print),
-        )
-        monkeypatch.setattr(slicer.util, "selectModule", self.selected.append, raising=False)
-        self.section = SimpleNamespace(collapsed=True)
-        panel = SimpleNamespace(ui=SimpleNamespace(automaticSection=self.section))
-        widget = SimpleNamespace(logic=self.logic, panel=panel)
-        monkeypatch.setattr(slicer.util, "getModuleWidget", lambda name: widget, raising=False)
-
-    def changeSettings(self, settings: Any) -> None:
-        self.settings = settings
-
-    def stop(self) -> None:
-        self.stopped += 1
-
-    def ensureReady(self, onReady: Any, onError: Any) -> None:
-        self.started += 1
+def selectedModules(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Modules that Slicer opens from now on."""
+    selected: list[str] = []
+    monkeypatch.setattr(slicer.util, "selectModule", selected.append, raising=False)
+    return selected
 
 
 def test_scores_are_read_worst_first_with_pictures(finished):
@@ -107,49 +83,25 @@ def test_card_of_a_cross_validation_is_that_of_its_model(finished):
     assert finished.logic.results.cardText == "final"
 
 
-def test_automatic_model_is_chosen_in_pumit_segment(finished, monkeypatch):
-    segment = PlayedSegment(monkeypatch)
-    again(finished, task="segmentation")
-    finished.logic.results.use()
-    finished.answerModels()
-    assert segment.selected == ["PUMITSegment"]
-    assert segment.logic.parameters.automaticModel == "hearts-2"
-    assert not segment.section.collapsed  # where its button is
-    assert (segment.settings.mode.value, segment.settings.model) == ("local", "default")
-    assert (segment.stopped, segment.started) == (1, 1)
-
-
-@pytest.mark.parametrize("task", ["promptable", "sam"])
-def test_model_for_clicks_becomes_the_worker(finished, monkeypatch, task):
-    segment = PlayedSegment(monkeypatch)
-    again(finished, task=task)
-    finished.logic.results.use()
-    finished.answerModels()
-    assert (segment.settings.mode.value, segment.settings.model) == ("local", "hearts-2")
-    assert segment.settings.url == "https://far"
-    assert segment.started == 1
-    assert "hearts-2" in finished.status
-
-
 @pytest.mark.parametrize(
     ("task", "words"), [("classification", "pumit predict"), ("pretraining", "initial")]
 )
 def test_model_that_segments_nothing_is_not_used(finished, monkeypatch, task, words):
-    segment = PlayedSegment(monkeypatch)
+    selected = selectedModules(monkeypatch)
     again(finished, task=task)
     finished.logic.results.use()
-    assert not segment.selected
+    assert not selected
     assert finished.status.startswith("hearts-2 ")
     assert words in finished.status
 
 
 def test_model_that_is_not_there_is_not_used(finished, monkeypatch):
-    segment = PlayedSegment(monkeypatch)
+    selected = selectedModules(monkeypatch)
     again(finished, registered=None)
     finished.logic.results.use()
     again(finished, model=None, registered=None)
     finished.logic.results.use()
-    assert not segment.selected
+    assert not selected
     assert "no finished model" in finished.status
 
 
