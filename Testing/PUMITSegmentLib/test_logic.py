@@ -12,7 +12,6 @@ from pumit.prompts import MaskPrompt, PointPrompt
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.prompts.tag import PromptKind
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentNames
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, LogicScene, box
@@ -38,15 +37,6 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made):
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
-def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made):
-    made.click()
-    made.answer(A)
-    segmentation = made.logic.segmentationNode.GetSegmentation()
-    provenance = provenanceOf(segmentation.GetSegment(made.logic.segmentID))
-    assert (provenance.type, provenance.version) == ("SEMIAUTOMATIC", "7")
-    assert provenance.name == "PUMIT fake 7"
-
-
 def test_without_a_scan_the_status_says_what_to_do(slicerApp):
     made = LogicScene()
     made.logic.parameters.sourceVolume = None
@@ -69,15 +59,6 @@ def test_removing_the_last_prompt_empties_the_segment(made):
 
 
 # --- segments -------------------------------------------------------------------------------------
-
-
-def test_placing_goes_on_for_the_segment_that_is_selected(made):
-    first = made.logic.newSegment("First")
-    made.click()
-    second = made.logic.newSegment("Second")
-    assert made.logic.isPlacing
-    made.click()
-    assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 1)
 
 
 def test_a_segment_stops_at_others_unless_set_otherwise(made):
@@ -234,29 +215,6 @@ def test_several_segments_that_are_redone_are_one_step_as_before(made):
 # --- edits by hand --------------------------------------------------------------------------------
 
 
-def test_an_edit_by_hand_is_a_step_and_what_the_next_prompt_goes_on_from(made):
-    made.click()
-    made.answer(A)
-    made.logic.exit()
-    made.editByHand(made.logic.segmentID, A | B)
-    made.logic.enter()
-    made.logic.undo()
-    assert np.array_equal(made.mask(made.logic.segmentID), A)
-    made.logic.redo()
-    assert np.array_equal(made.mask(made.logic.segmentID), A | B)
-    made.click((12, 12, 12))
-    prompts = made.worker.requests[-1].prompts
-    assert [type(prompt) for prompt in prompts] == [PointPrompt, MaskPrompt, PointPrompt]
-    assert np.array_equal(prompts[1].mask, A | B)
-
-
-def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(made):
-    segmentID = made.logic.newSegment()
-    made.editByHand(segmentID, A)
-    made.click()
-    assert [type(p) for p in made.worker.requests[-1].prompts] == [MaskPrompt, PointPrompt]
-
-
 def paintLiver(made: LogicScene) -> str:
     """Segment two, and paint into the one that is not selected; return its ID."""
     liver = made.logic.newSegment("Liver")
@@ -368,19 +326,6 @@ def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made):
     assert not made.logic.redo()
     assert np.array_equal(made.mask(made.logic.segmentID), C)
     assert not made.logic.canRedo
-
-
-def test_own_writing_is_no_edit_by_hand(made):
-    first = made.logic.newSegment()
-    made.click()
-    made.answer(A)
-    second = made.logic.newSegment()
-    made.click()
-    made.answer(B)
-    made.logic.selectSegment(first)
-    made.click((7, 7, 7))
-    assert all(isinstance(p, PointPrompt) for p in made.worker.requests[-1].prompts)
-    assert made.logic.promptCount(second) == 1
 
 
 def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(made):
@@ -520,17 +465,6 @@ def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(made, chan
     assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
 
 
-def test_steps_on_another_grid_cannot_be_undone(made):
-    made.click()
-    made.answer(A)
-    other = slicer.util.addVolumeFromArray(np.zeros((4, 5, 6), np.int16))
-    made.logic.parameters.sourceVolume = other
-    assert not made.logic.canUndo
-    made.click((2, 2, 2))
-    made.answer(np.ones((4, 5, 6), dtype=bool))
-    assert made.mask(made.logic.segmentID).all()
-
-
 def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     from harness.program.scene_state import countPythonObservers
 
@@ -547,34 +481,6 @@ def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     for observed in (node, volume):
         assert countPythonObservers(observed) == 0
     del parameterNode
-
-
-def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made):
-    sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode")
-    sequence.SetIndexName("time")
-    for time, level in enumerate((100, 200)):
-        frame = slicer.util.addVolumeFromArray(np.full(SHAPE, level, np.int16))
-        sequence.SetDataNodeAtValue(frame, str(time))
-        slicer.mrmlScene.RemoveNode(frame)
-    browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode")
-    browser.SetAndObserveMasterSequenceNodeID(sequence.GetID())
-    logic = slicer.modules.sequences.logic()
-    logic.UpdateProxyNodesFromSequences(browser)
-    proxy = made.volumeNode = browser.GetProxyNode(sequence)
-    made.logic.parameters.sourceVolume = proxy
-    made.click()
-    first = made.worker.requests[-1]
-    browser.SetSelectedItemNumber(1)
-    logic.UpdateProxyNodesFromSequences(browser)
-    first.answer(A)
-    assert not made.mask(made.logic.segmentID).any()
-    made.logic.update()
-    assert made.worker.requests[-1] is first  # each frame has its own prompts
-    made.click()
-    second = made.worker.requests[-1]
-    assert (int(first.volume.array.max()), int(second.volume.array.max())) == (100, 200)
-    made.answer(B)
-    assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
 @pytest.fixture

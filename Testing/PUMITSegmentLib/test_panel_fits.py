@@ -1,11 +1,9 @@
 """The panel at 380 by 800, as in Slicer's side bar, in the states that a day brings."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from daily_panel import Daily
+from daily_panel import B
 from pumit.errors import PumitError
 
 
@@ -22,59 +20,35 @@ def test_a_fresh_panel_fits(panel, screenshots):
     check(panel.frame, screenshots / "fits_fresh.png")
 
 
-def severalSegments(daily: Daily) -> None:
-    for number in range(6):
-        daily.logic.newSegment(f"Segment with a long name {number}")
-    daily.addSpleen()
-    daily.panel.segmentColumns.count()
+def test_a_panel_in_use_fits(daily, screenshots):
+    def fits(state: str) -> None:
+        daily.process()
+        check(daily.frame, screenshots / f"fits_{state}.png")
 
-
-def twoLines(daily: Daily) -> None:
-    severalSegments(daily)
-    daily.logic.status.done("The segment Spleen stops at Liver, where both would be. " * 2)
-
-
-def error(daily: Daily) -> None:
+    fits("clicking")
     daily.view.clickAt((9, 9, 9))
     text = "The worker ended: it has too little memory. Choose a smaller model under Computing. "
     daily.worker.requests[-1].onError(PumitError(2 * text))
-
-
-def computing(daily: Daily) -> None:
-    severalSegments(daily)
+    fits("error")
+    for number in range(6):
+        daily.logic.newSegment(f"Segment with a long name {number}")
+    spleen = daily.addSpleen()
+    daily.panel.segmentColumns.count()
     daily.view.clickAt((9, 9, 9))
-
-
-STATES: dict[str, Callable[[Daily], object]] = {
-    "clicking": lambda daily: None,
-    "two_lines": twoLines,
-    "error": error,
-    "computing": computing,
-    "box": lambda daily: daily.press(daily.ui.box3dButton),
-}
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_panel_in_use_fits(daily, screenshots, state):
-    STATES[state](daily)
-    daily.process()
-    check(daily.frame, screenshots / f"fits_{state}.png")
-
-
-def test_the_segment_that_is_worked_on_is_seen_in_the_table(daily):
-    severalSegments(daily)
+    fits("computing")
+    daily.answer(B)
+    daily.logic.status.done("The segment Spleen stops at Liver, where both would be. " * 2)
+    fits("two_lines")
+    daily.press(daily.ui.box3dButton)
+    fits("box")
+    # The segment that is worked on is seen in the table.
     table = daily.ui.segmentsTable
-
-    def isSeen(segmentID: str) -> bool:
+    for segmentID in (spleen, daily.liver):
+        daily.logic.selectSegment(segmentID)
+        daily.process()
         rows = table.tableWidget()
         place = rows.visualRect(rows.model().index(table.rowForSegmentID(segmentID), 0))
-        return bool(rows.viewport().rect.contains(place.center()))
-
-    daily.process()
-    assert isSeen(daily.logic.segmentID)
-    daily.logic.selectSegment(daily.liver)
-    daily.process()
-    assert isSeen(daily.liver)
+        assert rows.viewport().rect.contains(place.center()), segmentID
 
 
 def test_every_section_fits_when_it_is_opened(daily, screenshots):

@@ -235,19 +235,6 @@ def test_statistics_of_a_segment_outside_of_the_scan_end_in_one_sentence(tmp_pat
         export(node, loaded, "STATISTICS_CSV", tmp_path)
 
 
-def test_dicom_seg_names_the_codes_and_the_algorithm(tmp_path, kidneys, loaded, database):
-    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
-    kidney, cyst = dcmread(written.path).SegmentSequence
-    kind = kidney.SegmentedPropertyTypeCodeSequence[0]
-    assert (kind.CodeValue, kind.CodingSchemeDesignator) == ("64033007", "SCT")
-    assert kind.SegmentedPropertyTypeModifierCodeSequence[0].CodeMeaning == "Left"
-    for item in (kidney, cyst):
-        assert item.SegmentAlgorithmType == "SEMIAUTOMATIC"
-        assert item.SegmentAlgorithmName == "pumit default 0.1.0"
-        identified = item.SegmentationAlgorithmIdentificationSequence[0]
-        assert identified.AlgorithmVersion == "0.1.0"
-
-
 def test_each_segment_says_what_made_it(tmp_path, scene, loaded, database):
     first, second = blobs(SHAPE)
     masks = {"by model": first, "by hand": second, "by prompts": first}

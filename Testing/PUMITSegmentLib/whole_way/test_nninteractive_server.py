@@ -110,6 +110,7 @@ def test_clicks_become_segments_with_undo_and_redo(module, server):
     liver = logic.segmentID
     made = provenanceOf(logic.segmentationNode.GetSegmentation().GetSegment(liver))
     assert (made.type, made.name) == ("SEMIAUTOMATIC", "nnInteractive 2.6.0")
+    assert made.version == "2.6.0"
     logic.newSegment("Spleen")
     spleen = module.clickAndWait((5, 5, 5))
     assert np.argwhere(spleen).tolist() == [[5, 5, 5]]
