@@ -103,7 +103,7 @@ class Campaign(CampaignFolder):
     def create(
         cls,
         folder: str | Path,
-        scans: Sequence[str | Path] = (),
+        scans: Sequence[str | Path] | Callable[[], Sequence[str | Path]] = (),
         classes: Sequence[Any] = (),
         *,
         name: str = "",
@@ -113,7 +113,8 @@ class Campaign(CampaignFolder):
         """Create a campaign.
 
         Args:
-            scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files.
+            scans: Folders, DICOM directory trees, nnU-Net or Decathlon data sets, or files; or a
+                function that returns them, which may write them into the folder.
             classes: Names, or rows as in a recipe's `data.classes`; default: the classes in the
                 labels.
             name: Name; default: the folder's name.
@@ -143,7 +144,7 @@ class Campaign(CampaignFolder):
         campaign = cls(folder)
         try:
             if scans:
-                campaign.add_scans(scans, progress=progress)
+                campaign.add_scans(scans() if callable(scans) else scans, progress=progress)
         except BaseException:
             if not campaign.scans():
                 (folder / FILE).unlink(missing_ok=True)

@@ -142,8 +142,9 @@ class CampaignWork:
         # Process started by this panel: ID, host name and start mark.
         self._process: tuple[int, str, str | None] | None = None
         self._isStarting = False
-        # Run folder to the command to write next, and to whose turn it is to write there.
+        # Folder to what to write there next, a command or settings, and to whose turn it is.
         self._words: dict[Path, ControlCommand] = {}
+        self._changes: defaultdict[Path, list[dict[str, Any]]] = defaultdict(list)
         self._turns: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
         self._timer = parts.makeTimer(self.refresh, False)
         self.campaign: Campaign | None = None
@@ -204,7 +205,7 @@ class CampaignWork:
             def report(what: str, share: float) -> None:
                 self._parts.background.post(self._status.working, what, share)
 
-            made = Campaign.create(folder, scans(), classes, progress=report)
+            made = Campaign.create(folder, scans, classes, progress=report)
             made.change_settings(first_model=installed_model_for(made.classes))
             then(made)
             return made
@@ -267,8 +268,21 @@ class CampaignWork:
     def change(self, **settings: Any) -> None:
         """Change settings of the campaign."""
         campaign = self.campaign
-        if campaign is not None:
-            self._run(lambda: campaign.change_settings(**settings), lambda _done: self.refresh())
+        if campaign is None:
+            return
+        waiting, turn = self._changes[campaign.folder], self._turns[campaign.folder]
+        waiting.append(settings)
+
+        def write() -> None:
+            # On a slow share, a value could otherwise be written after the one that followed it.
+            with turn:
+                newest: dict[str, Any] = {}
+                while waiting:
+                    newest |= waiting.pop(0)
+                if newest:
+                    campaign.change_settings(**newest)
+
+        self._run(write, lambda _done: self.refresh())
 
     def decide(self, change: Callable[[Campaign], Any]) -> None:
         """Change a scan that is not open, on a worker thread."""

@@ -13,7 +13,7 @@ import slicer
 from pumit.campaign import Campaign, CampaignConflict, ScanEntry
 from pumit.campaign.labels import class_named, join_by_class
 from pumit.errors import PumitError, VolumeError
-from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.segmentation import Segment, Segmentation
 from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.status import Activity, StatusBoard
@@ -21,6 +21,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.campaign.campaign_work import CampaignWork
 from PUMITTrainLib.campaign.loading import (
+    DRAWN,
     LoadedScan,
     TakenScan,
     nextScan,
@@ -36,7 +37,6 @@ _BEAT_MS = 30_000
 _PATIENCE_S = 20.0
 # Segment names and masks from PUMIT Segment.
 Masks = Sequence[tuple[str, Any]]
-_DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 
 
 @dataclass(eq=False)
@@ -669,4 +669,4 @@ def _segmentation(checked: _Checked, masks: Masks) -> Segmentation | None:
         whole, campaign.classes, ignored=campaign.ignored_names, keeps_others=True
     )
     segments = tuple(Segment(name, mask) for name, mask in joined.items())
-    return Segmentation(volume, segments, _DRAWN) if segments else None
+    return Segmentation(volume, segments, DRAWN) if segments else None

@@ -11,11 +11,14 @@ from typing import Any
 from pumit.campaign import Campaign, LockTaken, ScanEntry, ShareLock
 from pumit.campaign.thumbnail import draw_thumbnail, thumbnail_due
 from pumit.errors import PumitError
+from pumit.segmentation import Algorithm
 from pumit.volume import Volume
 from PUMITSlicerLib.review import ReviewScan, ReviewSegment
 
 # PUMIT Segment's preparation of a scan before it is added to the scene.
 Prepare = Callable[[ReviewScan], Any]
+# What is drawn in Slicer.
+DRAWN = Algorithm("PUMIT campaign", "1", "SEMIAUTOMATIC")
 _TO_CHECK = ("open", "predicted", "later")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import slicer
 from pumit.campaign import Campaign
 from pumit.export.volume_file import write_volume_file
+from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
-from PUMITSlicerLib.terms import uniqueText
 
+from PUMITTrainLib.campaign.loading import DRAWN
 from PUMITTrainLib.cases.scene_pairs import scenePairs
 from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, hardenedVolume, snapshot
 
@@ -27,18 +27,18 @@ class SceneScan:
     """A volume of the scene.
 
     Attributes:
-        name: Unique name, valid as a file name.
+        name: Name that is unique regardless of case, and valid as a file name.
         file: File or DICOM folder that it was read from and not changed since, or None.
         series: SeriesInstanceUID, if the folder may have several.
         volume: Voxels with the node's transforms applied, if there is no file.
-        drawn: The scan with its segmentation; None without one.
+        drawn: The scan with each of its segmentations.
     """
 
     name: str
     file: Path | None
     series: str
     volume: Volume | None
-    drawn: SceneSnapshot | None
+    drawn: tuple[SceneSnapshot, ...]
 
     def write(self, folder: Path) -> Path:
         """Return the scan's file, writing it into a folder if necessary; on a worker thread.
@@ -66,24 +66,34 @@ class SceneScans:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / _FOLDER
+        self._folder = folder
         self._written: dict[tuple[Path, str], SceneScan] = {}
-        labels = {pair.volumes[0].GetID(): pair for pair in scenePairs()}
+        pairs = scenePairs()
         self.scans: list[SceneScan] = []
         for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
             isScan = node.GetImageData() is not None and not node.GetHideFromEditors()
             if node.IsA("vtkMRMLLabelMapVolumeNode") or not isScan:
                 continue
-            bare = "".join(c if c.isalnum() or c in "-_ " else "_" for c in node.GetName())
-            name = uniqueText(bare.strip() or "scan", {scan.name for scan in self.scans})
-            (file, series), pair = _fileOf(node), labels.get(node.GetID())
-            drawn = snapshot(name, (node,), pair.label) if pair is not None else None
+            name, (file, series) = self._newName(node), _fileOf(node)
+            labels = [p.label for p in pairs if p.volumes[0] is node and _hasSegments(p.label)]
+            drawn = tuple(
+                snapshot(f"{name} {number}", (node,), label)
+                for number, label in enumerate(labels, start=1)
+            )
             volume = hardenedVolume(node) if file is None else None
             self.scans.append(SceneScan(name, file, series, volume, drawn))
 
+    def _newName(self, node: Any) -> str:
+        bare = "".join(c if c.isalnum() or c in "-_ " else "_" for c in node.GetName())
+        # File systems may ignore case.
+        taken = {scan.name.casefold() for scan in self.scans}
+        return _unused(bare.strip() or "scan", lambda text: text.casefold() in taken)
+
     def paths(self) -> Sequence[Path]:
         """Return the files of the scans, written if necessary; on a worker thread."""
-        self._written = {(scan.write(self._folder), scan.series): scan for scan in self.scans}
+        # The folder may hold scans of an earlier campaign, or files of the user's own.
+        new = self._folder / _unused(_FOLDER, lambda text: (self._folder / text).exists())
+        self._written = {(scan.write(new), scan.series): scan for scan in self.scans}
         return list(dict.fromkeys(path for path, _series in self._written))
 
     def keepDrawn(self, campaign: Campaign) -> None:
@@ -91,14 +101,31 @@ class SceneScans:
         for entry in campaign.scans():
             keys = ((entry.path, entry.series.partition("#")[0]), (entry.path, ""))
             scan = next((self._written[key] for key in keys if key in self._written), None)
-            if scan is None or scan.drawn is None:
+            if scan is None or not scan.drawn:
                 continue
-            folder = Path(tempfile.mkdtemp(prefix="pumit-"))
-            try:
-                _images, label = scan.drawn.write(folder)
-                campaign.save_draft(entry, label)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True) as folder:
+                labels = [each.writeLabel(Path(folder)) for each in scan.drawn]
+                if len(labels) == 1:
+                    campaign.save_draft(entry, labels[0])
+                    continue
+                volume = campaign.volume(entry)
+                masks = campaign.masks(entry, labels, volume, keeps_others=True)
+                segments = tuple(Segment(name, mask) for name, mask in masks.items())
+                campaign.save_draft(entry, Segmentation(volume, segments, DRAWN))
+
+
+def _unused(text: str, isTaken: Callable[[str], bool]) -> str:
+    """Return the text, with a number appended if it is taken."""
+    number, unused = 1, text
+    while isTaken(unused):
+        number += 1
+        unused = f"{text} {number}"
+    return unused
+
+
+def _hasSegments(label: Any) -> bool:
+    isMap = label.IsA("vtkMRMLLabelMapVolumeNode")
+    return isMap or label.GetSegmentation().GetNumberOfSegments() > 0
 
 
 def databaseSeries(text: str) -> tuple[list[Path], int]:

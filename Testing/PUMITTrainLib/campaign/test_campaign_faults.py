@@ -570,6 +570,30 @@ def test_the_newest_command_to_a_training_is_written_last(modules, tmp_path, mon
     assert work.isBusy  # the export still runs
 
 
+def test_the_newest_setting_is_written_last(modules, tmp_path, monkeypatch):
+    """A value that a slow share had held up replaced those that followed it."""
+    modules.create(makeLab(tmp_path / "lab", 2))
+    work, begun, answers = modules.logic.campaign, threading.Event(), threading.Event()
+    change = Campaign.change_settings
+
+    def slow(campaign: Campaign, **settings: Any) -> None:
+        if settings["train_after"] == 4:
+            begun.set()
+            answers.wait(60)
+        change(campaign, **settings)
+
+    monkeypatch.setattr(Campaign, "change_settings", slow)
+    work.change(train_after=4)
+    assert begun.wait(60)
+    work.change(train_after=5)
+    work.change(train_after=6, order="list")
+    time.sleep(0.05)
+    answers.set()
+    modules.settle()
+    settings = modules.campaign.settings
+    assert (settings.train_after, settings.order) == (6, "list")
+
+
 def test_what_is_drawn_is_kept_now_and_then(opened):
     opened.draw()
     home = opened.campaign.home(opened.campaign.scan("scan00"))
@@ -721,6 +745,21 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules):
     assert (found[0], int(found[1].voxels.sum())) == ("liver", 48)
 
 
+def test_every_segmentation_of_a_scan_is_kept_as_a_draft(modules):
+    """Only the last one was."""
+    node = modules.addVolume("first")
+    modules.addSegmentation(node, "one")
+    part = np.zeros((6, 9, 11), np.uint8)
+    part[0, :2, :2] = 1
+    modules.addSegmentation(node, "two", spleen=part, liver=part)
+    campaign = createOfScene(modules)
+    modules.logic.checking.open(campaign.scans()[0].id)
+    modules.look()
+    found = modules.segment.logic.reviewing.masks()
+    sizes = {name: int(mask.voxels.sum()) for name, mask in found}
+    assert sizes == {"liver": 48 + 4, "spleen": 4}
+
+
 def test_a_scan_under_a_transform_is_taken_where_its_segments_are(modules):
     import slicer
     from pumit.io.labels.label_source import read_labels
@@ -765,6 +804,33 @@ def test_series_of_one_folder_keep_their_own_segments(modules, dicomDatabase, tm
     drawn = [s for s in campaign.scans() if campaign.files(s).shown is not None]
     assert [len(campaign.scans()), len(drawn)] == [2, 1]
     assert read_label_file(campaign.files(drawn[0]).shown).volume.array.any()
+
+
+def test_a_campaign_of_the_scene_overwrites_no_scan_of_another_one(modules):
+    """Its labels would have been those of the other patient."""
+    import slicer
+
+    modules.addVolume("CT")
+    (scan,) = createOfScene(modules).scans()
+    before = scan.path.read_bytes()
+    modules.press(modules.ui.campaignNewButton)
+    slicer.mrmlScene.Clear()
+    modules.addVolume("CT", seed=1)
+    createOfScene(modules)
+    assert "There is a campaign" in modules.status
+    assert scan.path.read_bytes() == before
+    assert [file.name for file in modules.folder.rglob("*.nrrd")] == ["CT.nrrd"]
+
+
+def test_scans_of_the_scene_overwrite_no_file_of_the_user_or_of_another_scan(modules):
+    own = modules.folder / "scene" / "CT.nrrd"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine", encoding="utf-8")
+    for seed, name in enumerate(("CT", "ct", "CT")):  # some file systems ignore case
+        modules.addVolume(name, seed=seed)
+    scans = createOfScene(modules).scans()
+    assert own.read_text(encoding="utf-8") == "mine"
+    assert len({scan.name.lower() for scan in scans}) == 3
 
 
 def test_what_is_missing_for_a_campaign_is_said(modules, tmp_path):
