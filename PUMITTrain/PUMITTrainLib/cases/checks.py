@@ -62,8 +62,13 @@ class Draft:
 
     @property
     def config(self) -> Path:
-        """Input file of `pumit data` and `pumit plan`."""
+        """Input file of `pumit data`."""
         return self.folder / "config.yaml"
+
+    @property
+    def request(self) -> Path:
+        """Input file of `pumit plan`, which may run at the same time."""
+        return self.folder / "request.yaml"
 
     @property
     def recipe(self) -> Path:
@@ -72,8 +77,8 @@ class Draft:
 
     def keep(self) -> None:
         """Turn the draft into a run; the recipe has all settings."""
-        self.config.unlink(missing_ok=True)
-        (self.folder / MARK).unlink(missing_ok=True)
+        for file in (self.config, self.request, self.folder / MARK):
+            file.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Delete the draft, unless it became a run."""
@@ -197,10 +202,12 @@ class CaseCheck:
             self._cancel = None
 
     def cancel(self) -> None:
-        """Stop reading."""
-        if self._cancel is not None:
-            self._cancel()
-        if self._onDone is not None:
+        """Stop reading, or the planning that cases are being written for."""
+        if self._cancel is not None and self._onDone is None:
+            self._cancelByUser()
+        elif self._onDone is not None:
+            if self._cancel is not None:
+                self._cancel()
             self._end(False)
             self._status.waiting(
                 _("The check was cancelled; cases that were read already are kept.")

@@ -390,7 +390,7 @@ class Planning:
         draft = self._check.draft
         config = planConfig(parameters, data, self._cases.classes)
         try:
-            with atomic_path(draft.config) as temporary:
+            with atomic_path(draft.request) as temporary:
                 # JSON is valid YAML.
                 temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
         except PumitError as error:
@@ -410,7 +410,7 @@ class Planning:
                 return
             self._take(output, text, key)
 
-        arguments = ["plan", str(draft.config), "--preset", parameters.preset.value]
+        arguments = ["plan", str(draft.request), "--preset", parameters.preset.value]
         arguments += ["--goal", parameters.goal.value, "-o", str(draft.recipe), "--json"]
         self._cancel = self._parts.programs.run(
             arguments, lambda line: output.update(recordOf(line)), end

@@ -94,7 +94,16 @@ class Starter:
                 )
             )
         else:
-            planning.make(lambda isDone: self._finish(onReady) if isDone else None)
+            planning.make(lambda isDone: self._finishPlanned(onReady) if isDone else None)
+
+    def _finishPlanned(self, onReady: Callable[[Path], None]) -> None:
+        """Start with the plan just made, unless cases or settings have changed meanwhile."""
+        changed = _("Cases or settings have changed since you pressed Start; press it again.")
+        why = self.whyNot or ("" if self._planning.isUpToDate else changed)
+        if why:
+            self._status.problem(why)
+        else:
+            self._finish(onReady)
 
     def _finish(self, onReady: Callable[[Path], None]) -> None:
         draft = self._check.draft

@@ -286,3 +286,63 @@ def test_a_closed_scene_leaves_no_work_on_the_status_line(train, work):
     train.settle()
     assert not train.logic.status.isWorking, train.status
     assert train.programs.last.isCancelled
+
+
+def test_what_is_left_out_after_start_was_pressed_is_not_trained_on(train):
+    train.addCases(2)
+    train.logic.runs.start()
+    train.settle()
+    train.logic.cases.setExcluded(("", "scan1"), True)
+    train.answerPlan()
+    train.settle()
+    assert not train.launcher.launched
+    assert train.status == (
+        "Cases or settings have changed since you pressed Start; press it again."
+    )
+    train.logic.runs.start()
+    train.settle()
+    (case,) = train.programs.last.config["data"]["cases"]
+    assert case["name"] == "scan0"
+    train.answerPlan()
+    train.settle()
+    assert len(train.launcher.launched) == 1
+
+
+def test_a_plan_keeps_its_request_while_cases_are_read_again(train):
+    """The program reads it seconds after its start."""
+    train.addCases(1)
+    train.logic.parameters.name = "mine"
+    train.logic.planning.make()
+    train.settle()
+    plan = train.programs.last
+    before = plan.config
+    train.logic.cases.check()
+    train.settle()
+    assert train.programs.last.arguments[0] == "data"
+    assert plan.config == before
+    assert before["name"] == "mine"
+
+
+def test_cases_read_while_they_are_written_for_a_plan_end_the_planning(train):
+    train.addCases(1)
+    train.logic.planning.make()
+    assert train.logic.planning.isPlanning
+    train.logic.cases.check()
+    train.settle()
+    assert not train.logic.planning.isPlanning
+    train.answerCheck()
+    assert train.logic.runs.whyNoStart == ""
+
+
+def test_a_run_does_not_start_while_its_cases_are_read_again(train):
+    train.addCases(1)
+    train.logic.runs.start()
+    train.settle()
+    plan = train.programs.last
+    train.logic.cases.check()
+    train.settle()
+    plan.output.write_text(RECIPE, encoding="utf-8")
+    plan.end()
+    train.settle()
+    assert not train.launcher.launched
+    assert train.status == "The cases are still being read."
