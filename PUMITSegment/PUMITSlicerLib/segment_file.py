@@ -54,7 +54,8 @@ def writeSegmentationFile(segments: Sequence[FileSegment], path: Path) -> None:
         ExportError: If the file cannot be written.
     """
     with atomic_path(path) as temporary:
-        if not _is_one_grid([given.image for given in segments]):
+        isWide = any(given.label > np.iinfo(np.uint16).max for given in segments)
+        if isWide or not _is_one_grid([given.image for given in segments]):
             _let_slicer_write([(given, given.image) for given in segments], temporary, packed=True)
             return
         head = _head_by_slicer(segments)

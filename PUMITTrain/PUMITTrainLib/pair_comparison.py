@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
+from PUMITSlicerLib.scan_of import scanOf
 from PUMITSlicerLib.shown_place import showPlace
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
@@ -223,7 +224,7 @@ def _scanOf(labelNode: Any) -> Any:
     """Return the scan on which labels were drawn; a label map has its own grid."""
     if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
         return labelNode
-    return labelNode.GetNodeReference(labelNode.GetReferenceImageGeometryReferenceRole())
+    return scanOf(labelNode)
 
 
 def _agreement(record: Mapping[str, Any]) -> ClassAgreement:

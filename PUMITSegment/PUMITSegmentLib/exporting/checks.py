@@ -21,6 +21,7 @@ from pumit.segmentation import Segment
 from PUMITSlicerLib.label_layers import BINARY_LABELMAP
 from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid
 from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray, readVolume
+from PUMITSlicerLib.scan_of import isOfAnotherScan
 from PUMITSlicerLib.terms import hasCode
 from slicer.i18n import tr as _
 
@@ -38,7 +39,6 @@ from PUMITSegmentLib.exporting.export import (
 )
 from PUMITSegmentLib.scene.write_permission import isOfAnotherPatient, whichScan
 from PUMITSegmentLib.segments.occupied import occupied
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 
 # Label maps of organs compress to less than this fraction of their size.

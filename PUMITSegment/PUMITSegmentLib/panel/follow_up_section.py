@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import slicer
+from PUMITSlicerLib.scan_of import scanOf
 from PUMITSlicerLib.single_shot import singleShot
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
@@ -10,7 +11,6 @@ from slicer.util import VTKObservationMixin
 from PUMITSegmentLib.follow_up import FollowUpWork
 from PUMITSegmentLib.scene.same_patient import nameWithPatient
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class FollowUpSection(VTKObservationMixin):

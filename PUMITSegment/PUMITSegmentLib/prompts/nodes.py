@@ -12,6 +12,7 @@ import vtk
 from pumit.prompts import AnswerPrompt, Prompt
 from pumit.segmentation import AnswerChoice
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, volumeKey
+from PUMITSlicerLib.scan_of import scanOf
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.box_on_slice import keepFlat
@@ -47,7 +48,6 @@ from PUMITSegmentLib.prompts.tag import (
 )
 from PUMITSegmentLib.prompts.watch import PromptWatch, ScanFollower
 from PUMITSegmentLib.segments.packed_mask import PackedMask
-from PUMITSegmentLib.segments.scan_of import scanOf
 from PUMITSegmentLib.segments.segment_list import segmentNames
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import slicer
 import vtk
 from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.scan_of import scanOf
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.geometry import isFinished, signatureOf
 from PUMITSegmentLib.prompts.tag import PromptTag, numberPrompts, promptNodesOf, tagOf
-from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class ScanFollower(VTKObservationMixin):

@@ -6,6 +6,7 @@ from typing import Any
 
 import slicer
 import vtk
+from PUMITSlicerLib.scan_of import isOfAnotherScan, scanName, scanOf
 from PUMITSlicerLib.single_shot import singleShot
 from PUMITSlicerLib.status import Activity, Choice
 from slicer.i18n import tr as _
@@ -13,7 +14,6 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, nameWithPatient
 from PUMITSegmentLib.scene.selection import Selection
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, scanName, scanOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf
 

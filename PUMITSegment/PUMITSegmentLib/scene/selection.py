@@ -9,6 +9,7 @@ from typing import Any
 import slicer
 import vtk
 from PUMITSlicerLib.mrml import volumeKey
+from PUMITSlicerLib.scan_of import isOfAnotherScan, recordScanName, scanName, scanOf
 from PUMITSlicerLib.scene_observer import SceneObserver
 from PUMITSlicerLib.status import StatusBoard
 
@@ -20,13 +21,7 @@ from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
 from PUMITSegmentLib.scene.frames import KeptFrames, keepPerFrame
 from PUMITSegmentLib.scene.scan_views import ScanViews, limitNothing
 from PUMITSegmentLib.scene.view_guard import ViewGuard
-from PUMITSegmentLib.segments.scan_of import (
-    isOfAnotherScan,
-    recordScanName,
-    scanName,
-    scanOf,
-    segmentationsOf,
-)
+from PUMITSegmentLib.segments.scan_of import segmentationsOf
 from PUMITSegmentLib.segments.segment_list import adoptGrid, followingID, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 

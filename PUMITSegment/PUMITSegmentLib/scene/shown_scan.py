@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import slicer
+from PUMITSlicerLib.scan_of import scanOf
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship
-from PUMITSegmentLib.segments.scan_of import scanOf
 
 # A scan with a smaller share of the picture, under others, counts as not visible.
 _LEAST_SHARE = 0.05

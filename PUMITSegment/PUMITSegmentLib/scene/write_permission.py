@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 from PUMITSlicerLib.labelmap_grid import imageGrid
+from PUMITSlicerLib.scan_of import isOfAnotherScan, scanName, scanOf
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, twoPatientsInWords
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
-from PUMITSegmentLib.segments.scan_of import assignScan, claim, isOfAnotherScan, scanName, scanOf
+from PUMITSegmentLib.segments.scan_of import assignScan, claim
 from PUMITSegmentLib.segments.segment_on_grid import isOnGridOf, referenceGrid
 
 # Voxels of a segmentation that are larger than the scan's by this factor lose detail.

@@ -133,11 +133,16 @@ def _newKey(cases: Sequence[ListedCase]) -> int:
 def _newName(cases: Sequence[ListedCase], proposed: str) -> str:
     """Return a unique name that is valid as a file name."""
     base = "".join(c if c.isalnum() or c in "._-" else "_" for c in proposed).strip("._") or "case"
-    taken = {case.name.lower() for case in cases}
+    taken = {stem for case in cases for stem in _stems(case.name)}
     name, number = base, 2
-    while name.lower() in taken:
+    while not taken.isdisjoint(_stems(name)):
         name, number = f"{base}_{number}", number + 1
     return name
+
+
+def _stems(name: str) -> set[str]:
+    """Return the stems of the files that a case of the scene may be written to."""
+    return {f"{name.lower()}{ending}" for ending in ("", "-label", ".seg")}
 
 
 def bareName(path: str | Path) -> str:

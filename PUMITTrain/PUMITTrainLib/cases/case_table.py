@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ from PUMITTrainLib.cases.case_list import (
 )
 from PUMITTrainLib.cases.case_row import UNUSED, CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.cases.checks import CaseCheck
-from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
+from PUMITTrainLib.cases.scene_pairs import ScenePair, patientItemOf, scenePairs
 from PUMITTrainLib.parameters import CaseSource
 from PUMITTrainLib.processes import sentenceOf
 
@@ -393,11 +394,26 @@ class CaseTable:
         if parameters is None or label is None or not volumes:
             return
         parameters.source = CaseSource.SCENE
+        patient = self._patientOf(volumes[0], parameters)
         case = CaseList(parameters).addNodes(volumes[0].GetName(), volumes, label)
-        patient = patientOf(volumes[0])
         if patient:
             self._edit(case.editKey, patient=patient)
         self._onChanged()
+
+    def _patientOf(self, volume: Any, parameters: Any) -> str:
+        """Return the patient of another case of the same one, or a new one; "" if unknown."""
+        item = patientItemOf(volume)
+        if not item:
+            return ""
+        cases, edits = CaseList(parameters), readEdits(parameters.caseEdits)
+        for case in cases.cases():
+            patient = edits.get(case.editKey, CaseEdit()).patient
+            nodes = cases.volumes(case)[:1]
+            if patient and any(node is not None and patientItemOf(node) == item for node in nodes):
+                return patient
+        taken = {row.patient for row in self.rows}
+        numbered = (_("patient {number}").format(number=number) for number in itertools.count(1))
+        return next(text for text in numbered if text not in taken)
 
     def addAllOffered(self) -> int:
         """Add every offered pair; return their number."""

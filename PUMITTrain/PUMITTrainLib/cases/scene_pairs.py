@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import slicer
 from PUMITSlicerLib.mrml import ijkToRas
-from slicer.i18n import tr as _
+from PUMITSlicerLib.scan_of import isOfAnotherScan, scanOf
 
 # Grids that differ by less than this, in mm at the far corner, count as equal.
 _SAME_MM = 1e-3
@@ -40,7 +40,7 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
     A segmentation's image is the volume of its reference geometry. Otherwise the image is, in this
     order: a volume of the label's study if all of these share one grid; the volume whose name is
     part of the label's; for a label map, the only volume on its grid; the only volume of the scene.
-    Labels without a known image are omitted.
+    Labels without a known image are omitted, and segmentations that are known to be of another one.
     """
     left_out = set(without)
     volumes = [
@@ -64,10 +64,11 @@ def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
 
 def _imageOf(label: Any, volumes: list[Any]) -> Any:
     if label.IsA("vtkMRMLSegmentationNode"):
-        role = slicer.vtkMRMLSegmentationNode.GetReferenceImageGeometryReferenceRole()
-        node = label.GetNodeReference(role)
+        node = scanOf(label)
         if node in volumes:
             return node
+        if node is None:  # its scan may have been deleted
+            volumes = [each for each in volumes if not isOfAnotherScan(label, each)]
     study = _studyOf(label)
     if study:
         inside = [node for node in volumes if _studyOf(node) == study]
@@ -123,10 +124,12 @@ def _stem(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 
 
-def patientOf(node: Any) -> str:
-    """Return a text that identifies the node's patient in the subject hierarchy; "" for none."""
+def patientItemOf(node: Any) -> int:
+    """Return the item of the node's patient in the subject hierarchy; 0 for none.
+
+    It changes when the scene is saved and loaded.
+    """
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
     level = slicer.vtkMRMLSubjectHierarchyConstants.GetDICOMLevelPatient()
-    above = hierarchy.GetItemAncestorAtLevel(item, level) if item else 0
-    return _("patient {number}").format(number=above) if above else ""
+    return int(hierarchy.GetItemAncestorAtLevel(item, level)) if item else 0

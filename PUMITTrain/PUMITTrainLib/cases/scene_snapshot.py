@@ -52,7 +52,8 @@ class SceneSnapshot:
         """
         images = []
         for index, volume in enumerate(self.volumes):
-            ending = f"_{index}" if len(self.volumes) > 1 else ""
+            # "+" is in no name: with "_", the channel could be the image of another case.
+            ending = f"+{index}" if len(self.volumes) > 1 else ""
             images.append(folder / f"{self.name}{ending}.nrrd")
             write_volume_file(volume.array, volume, images[-1])
         return images, self.writeLabel(folder)
@@ -202,7 +203,7 @@ def _channels(volume: Volume) -> list[Volume]:
 def _onWhole(layer: LabelLayer, shape: Shape) -> Array:
     """Return a layer's labels on the whole grid of the volume, (D, H, W)."""
     labels = layer.labelsOnVolume()
-    whole = np.zeros(shape, dtype=np.uint16 if labels.size and labels.max() > 255 else np.uint8)
+    whole = np.zeros(shape, np.min_scalar_type(int(labels.max()) if labels.size else 0))
     if not layer.box.isEmpty:
         inside = tuple(slice(a, b) for a, b in zip(layer.box.start, layer.box.stop, strict=True))
         whole[inside] = labels

@@ -9,7 +9,7 @@ import pytest
 import slicer
 from daily_panel import A, Daily
 from PUMITSegmentLib.scene.same_patient import kinship, vouch
-from PUMITSegmentLib.segments.scan_of import scanOf
+from PUMITSlicerLib.scan_of import scanOf
 from scripted_worker import box
 from two_patients import FRAME, OTHER_FRAME, Questions, nodes, stateDicom
 

@@ -15,8 +15,8 @@ from pumit.campaign import Campaign
 from pumit.campaign.labels import masks_of_files
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
-from PUMITSegmentLib.segments.scan_of import scanOf
 from PUMITSlicerLib.mrml import orientedImageArray
+from PUMITSlicerLib.scan_of import scanOf
 from scripted_worker import SHAPE
 from train_module import TrainModule
 

@@ -11,10 +11,12 @@ import slicer
 import vtk
 from pumit.errors import PumitError
 from pumit.io.labels.label_source import read_labels, read_scan
-from PUMITSlicerLib.mrml import ijkToRas
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from PUMITSlicerLib.scan_of import recordScanName
 from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import snapshot, snapshotKey
 from train_scene import goodCase
+from vtk.util.numpy_support import numpy_to_vtk
 
 
 def names(train: Any) -> list[str]:
@@ -52,6 +54,60 @@ def test_volumes_of_one_study_and_grid_are_channels(train, scene):
         hierarchy.SetItemParent(hierarchy.GetItemByDataNode(node), study)
     (pair,) = train.logic.cases.offeredPairs()
     assert pair.volumes == (t1, t2)
+
+
+def test_a_segmentation_of_a_deleted_scan_is_not_that_of_another_one(train, scene):
+    """The labels of one patient became those of the next, whose scan was the only one."""
+    first = train.addVolume("CT")
+    label = train.addSegmentation(first)
+    recordScanName(label)  # as PUMIT Segment does
+    scene.RemoveNode(first)
+    second = train.addVolume("CT", seed=1)
+    assert not train.logic.cases.offeredPairs()
+    train.logic.cases.addScenePair((second,), label)  # chosen by the user
+    assert names(train) == ["CT"]
+
+
+def test_no_file_of_a_case_is_that_of_another_one(train, scene):
+    """The image of one patient became a channel of another one's, which was kept."""
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
+    t1, t2 = train.addVolume("A"), train.addVolume("B")
+    for node in (t1, t2, train.addSegmentation(t1)):
+        hierarchy.SetItemParent(hierarchy.GetItemByDataNode(node), study)
+    for name in ("A_1", "A-label", "A.seg", "a_1"):
+        train.addSegmentation(train.addVolume(name), f"drawn on {name}")
+    assert train.logic.cases.addAllOffered() == 5
+    files = [f for case in request(train)["cases"] for f in (*case["images"], case["label"])]
+    assert len({file.lower() for file in files}) == len(files) == 11
+
+
+def test_a_patient_of_the_scene_stays_the_same_after_it_was_saved(train, scene):
+    """Two scans of one patient were learnt from and tested on."""
+
+    def add(name: str, patient: str) -> str:
+        """Add a scan of a patient, and return whose its case is."""
+        hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+        item = hierarchy.GetItemByName(patient)
+        item = item or hierarchy.CreateSubjectItem(hierarchy.GetSceneItemID(), patient)
+        node = train.addVolume(name)
+        label = train.addSegmentation(node, f"{name} label")
+        for each in (node, label):
+            hierarchy.SetItemParent(hierarchy.GetItemByDataNode(each), item)
+        train.logic.cases.addScenePair((node,), label)
+        return train.logic.cases.rows[-1].patient
+
+    assert [add("one", "P"), add("two", "Q")] == ["patient 1", "patient 2"]
+    train.logic.cases.remove(("", "one"))
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+    hierarchy.RemoveItem(hierarchy.GetItemByName("P"))
+    scene.SetSaveToXMLString(True)
+    scene.Commit()
+    scene.Clear()
+    scene.SetLoadFromXMLString(True)
+    scene.Import()
+    assert names(train) == ["two"]
+    assert [add("three", "Q"), add("four", "R")] == ["patient 2", "patient 1"]
 
 
 def test_scene_and_files_share_a_list_that_the_scene_keeps(train, tmp_path):
@@ -477,3 +533,19 @@ def test_a_change_of_voxels_or_place_is_seen(train, scene):
     slicer.util.arrayFromVolumeModified(volumeNode)
     keys.append(snapshotKey([volumeNode], node))
     assert len(set(keys)) == len(keys)
+
+
+def test_label_values_above_16_bits_are_kept(train, tmp_path):
+    """As those of some atlases; they were cut, and their segments empty."""
+    volumeNode = train.addVolume("Scan")
+    mask = np.zeros(slicer.util.arrayFromVolume(volumeNode).shape, bool)
+    mask[2:4, 3:6, 2:9] = True
+    node = train.addSegmentation(volumeNode, region=mask)
+    image = slicer.vtkOrientedImageData()
+    image.DeepCopy(orientedImage(mask, ijkToRas(volumeNode)))
+    image.GetPointData().SetScalars(numpy_to_vtk((mask * np.uint32(70_001)).ravel(), deep=True))
+    segment = node.GetSegmentation().GetNthSegment(0)
+    segment.SetLabelValue(70_001)
+    segment.AddRepresentation("Binary labelmap", image)
+    _image, labels = written(train, [volumeNode], node, tmp_path)
+    np.testing.assert_array_equal(maskOf(labels, labels.segments[0]), mask)
