@@ -463,6 +463,7 @@ class CampaignSection:
     # Action button
 
     def _onAction(self) -> None:
+        self._onReviewer()  # on macOS, a press of a button does not end the editing
         work, checking = self._campaign, self._checking
         action = work.action
         if action is None:

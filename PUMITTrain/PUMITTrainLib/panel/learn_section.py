@@ -43,6 +43,10 @@ class LearnSection:
         ui.unlabelledEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.unlabelledEdit.connect("currentPathChanged(QString)", self._onChanged)
         ui.planButton.connect("clicked()", self._onPlan)
+        # On macOS, a press of a button does not end the editing.
+        for button in (ui.planButton, ui.startButton):
+            button.connect("pressed()", self._onChanged)
+            button.connect("pressed()", self.editor.handOver)
 
     def close(self) -> None:
         """Close the recipe editor."""

@@ -150,6 +150,7 @@ class SourceSection:
 
     def showSource(self) -> None:
         """Show the parameter node's source, after the node changed."""
+        self.example.cancel()  # it would be added to another scene
         parameters = self._readParameters()
         if parameters is None:
             return
@@ -316,6 +317,7 @@ class SourceSection:
         ui, place = self._ui, self._place
         if self._whyNot():
             return
+        self._onPatterns()  # on macOS, a press of a button does not end the editing
         cases = self._cases
         # Reading after each addition would read the first cases many times.
         self._wantsReading = False

@@ -302,6 +302,11 @@ class RecipeEditor:
         if not self._isShowing:
             self._timer.start()
 
+    def handOver(self) -> None:
+        """Pass on edits at once, and not when the user pauses."""
+        if self._timer.isActive():
+            self._handOver()
+
     def _handOver(self) -> None:
         self._timer.stop()
         text = self._ui.recipeEdit.plainText

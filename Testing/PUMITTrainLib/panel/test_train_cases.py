@@ -72,6 +72,18 @@ def test_a_folder_is_read_with_the_patterns_that_are_shown(shown, tmp_path):
     assert shown.logic.callsOf("check") == [()]
 
 
+def test_patterns_count_where_a_press_leaves_the_focus(shown, tmp_path):
+    """As on macOS: the folder was read without them."""
+    from Qt import QtTest
+
+    shown.choose(shown.ui.sourceSelector, "folder")
+    shown.ui.sourcePathEdit.currentPath = str(tmp_path)
+    shown.ui.imagePatternEdit.setFocus()
+    QtTest.QTest.keyClicks(shown.ui.imagePatternEdit, "scans/{case}.nrrd")
+    shown.ui.addCasesButton.click()
+    assert shown.logic.parameters.imagePattern == "scans/{case}.nrrd"
+
+
 def test_channels_of_one_case_are_several_files(shown, tmp_path):
     shown.choose(shown.ui.sourceSelector, "files")
     shown.ui.sourcePathEdit.currentPath = "t1.nii.gz; t2.nii.gz"

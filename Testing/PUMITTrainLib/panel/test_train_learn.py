@@ -156,6 +156,24 @@ def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe):
     assert "edited" in recipe.ui.learnSection.toolTip
 
 
+def test_what_is_typed_counts_where_a_press_leaves_the_focus(recipe):
+    """As on macOS: the name and the last edits of the recipe were left out."""
+    from Qt import QtTest
+
+    ui, logic = recipe.ui, recipe.logic
+    ui.nameEdit.setFocus()
+    QtTest.QTest.keyClicks(ui.nameEdit, "mine")
+    ui.planButton.click()
+    assert logic.parameters.name == "mine"
+    ui.recipeEdit.setFocus()
+    QtTest.QTest.keyClicks(ui.recipeEdit, "# mine")
+    logic.runs.whyNoStart = ""
+    recipe.refresh()
+    ui.startButton.click()
+    calls = [call[0] for call in logic.calls if call[0] in ("setRecipeText", "start")]
+    assert calls == ["setRecipeText", "start"]
+
+
 def test_the_line_that_is_wrong_is_named_and_selected(recipe):
     assert not recipe.ui.recipeProblemLabel.isVisible()
     recipe.logic.planning.recipeProblem = SimpleNamespace(

@@ -188,6 +188,15 @@ def test_the_example_can_be_cancelled(shown):
     assert shown.ui.exampleButton.enabled
 
 
+@pytest.mark.usefixtures("smallScans")
+def test_the_example_is_not_added_to_another_scene(shown):
+    shown.press(shown.ui.exampleButton)
+    shown.logic.parameters = None  # the scene closes
+    shown.refresh()
+    assert shown.logic.background.drain(60)
+    assert len(slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")) == 0
+
+
 BEST = {"model": "mine.safetensors", "best_step": 148}
 
 
