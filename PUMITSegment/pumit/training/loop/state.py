@@ -250,7 +250,7 @@ class Run:
     def has_model(self) -> bool:
         """Whether there is a model to finish with."""
         position = self.position
-        return position.best is not None if self.validates else position.step > 0
+        return (position.best_step if self.validates else position.step) > 0
 
     def finishes(self) -> bool:
         """Return whether to end now with the best model so far; all processes agree."""
@@ -322,8 +322,9 @@ class Run:
             found = validate(state)
             finite = {k: v for k, v in found.items() if math.isfinite(v)}  # JSON has no NaN
             report({"step": step, "validation": finite})
-            score = finite.get("score")
-            if score is not None and (self.position.best is None or score > self.position.best):
+            score, best = finite.get("score"), self.position.best
+            # Without a case that could be scored, the newest is kept.
+            if best is None or (score is not None and score > best):
                 if on_best is not None:
                     self.reporter.written(lambda: on_best(state, step, found))
                 self.position.best, self.position.best_step = score, step

@@ -83,6 +83,20 @@ def test_a_run_without_validation_cases_finishes_with_its_latest_step(tmp_path, 
     assert_finished(out, 3)
 
 
+def test_a_run_whose_validation_has_no_score_finishes_with_the_newest_model(tmp_path):
+    """As of better clicks without validation cases: there was never a model to finish with."""
+    steps: list[int] = []
+
+    def each_step() -> None:
+        steps.append(1)
+        if len(steps) == 10:
+            send_command(tmp_path, "finish")
+
+    run_line(tmp_path, each_step=each_step, validate=lambda state: {"score": math.nan})
+    assert len(steps) == 10
+    assert (tmp_path / "best.safetensors").is_file()
+
+
 def test_a_run_that_is_stopped_before_its_last_model_is_written_writes_it_when_it_goes_on(
     tmp_path, monkeypatch
 ):
