@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import slicer
+from PUMITSlicerLib.scan_of import isOfAnotherScan, scanOf
 
 from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.scene.shown_scan import isSeen, shownScans
-from PUMITSegmentLib.segments.scan_of import isOfAnotherScan, scanOf, segmentationsOf
+from PUMITSegmentLib.segments.scan_of import segmentationsOf
 
-# Distinguishes our limits from the user's.
-_OURS = "PUMITSegment.OwnViews"
+# Distinguish our limits and what we hid from the user's, also in a saved scene.
+_OURS, _HIDDEN = "PUMITSegment.OwnViews", "PUMITSegment.Hidden"
 
 
 def limitToViews(segmentationNode, viewIDs: list[str]) -> None:
@@ -52,8 +53,6 @@ class ScanViews:
 
     def forget(self) -> None:
         """Reset for another scene."""
-        # Segmentations hidden here; those hidden by the user stay hidden.
-        self._hiddenIDs: set[str] = set()
         # Scan that had no voxels when it was to be shown: fitting a view to it would show nothing.
         self._emptyID = ""
 
@@ -108,12 +107,13 @@ class ScanViews:
         """Hide a segmentation whose scan is not shown."""
         if segmentationNode.GetDisplayVisibility():
             segmentationNode.SetDisplayVisibility(False)
-            self._hiddenIDs.add(segmentationNode.GetID())
+            segmentationNode.GetDisplayNode().SetAttribute(_HIDDEN, "1")
 
     def showAgain(self, segmentationNode) -> None:
-        """Show a segmentation that was hidden here."""
-        if segmentationNode.GetID() in self._hiddenIDs:
-            self._hiddenIDs.discard(segmentationNode.GetID())
+        """Show a segmentation that was hidden here; those hidden by the user stay hidden."""
+        display = segmentationNode.GetDisplayNode()
+        if display is not None and display.GetAttribute(_HIDDEN):
+            display.SetAttribute(_HIDDEN, None)
             segmentationNode.SetDisplayVisibility(True)
 
 

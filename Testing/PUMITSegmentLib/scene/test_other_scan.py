@@ -5,7 +5,7 @@ import pytest
 import slicer
 from found_structures import found
 from panel_scene import opened
-from two_patients import A, B, Questions, TwoPatients
+from two_patients import A, B, Questions, TwoPatients, nodes
 
 patients = opened(TwoPatients)
 
@@ -130,6 +130,27 @@ def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(patients):
     patients.choose(first)
     assert not other.GetDisplayVisibility()
     assert patients.logic.segmentationNode is patients.first
+
+
+def test_what_was_hidden_for_another_scan_is_shown_with_its_own_after_loading(patients, tmp_path):
+    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
+    other.CreateDefaultDisplayNodes()
+    other.SetReferenceImageGeometryParameterFromVolumeNode(patients.volumeNode)
+    other.GetSegmentation().AddEmptySegment("x")
+    first = patients.volumeNode.GetName()
+    patients.choose(patients.addPatient())
+
+    def visible() -> list[bool]:
+        return [bool(node.GetDisplayVisibility()) for node in nodes("vtkMRMLSegmentationNode")]
+
+    assert visible() == [False, False]
+    assert slicer.util.saveScene(str(tmp_path / "scene.mrb"))
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(str(tmp_path / "scene.mrb"))
+    patients.process()
+    assert visible() == [False, False]
+    patients.choose(slicer.util.getNode(first))
+    assert visible() == [True, True]
 
 
 def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients):
