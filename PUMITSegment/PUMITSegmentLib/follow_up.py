@@ -15,7 +15,9 @@ from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, addVolumeNode, finite, readVolume, volumeKey
+from PUMITSlicerLib.scan_of import scanOf
 from PUMITSlicerLib.status import Choice
+from PUMITSlicerLib.terms import uniqueText
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures
@@ -33,7 +35,6 @@ from PUMITSegmentLib.scene.same_patient import (
 from PUMITSegmentLib.scene.selection import Selection
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import isOfVoxels
-from PUMITSegmentLib.segments.scan_of import scanOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSegmentLib.session_work import SessionWork
@@ -70,16 +71,15 @@ class EarlierScan:
             )
         self.node, self.scan = segmentationNode, scan
         self.volume: Volume = readVolume(scan, isFinite=False)
-        self.segments = masksOf(segmentationNode, scan)
+        found = masksOf(segmentationNode, scan)
+        self.segments = list(found.values())
         if not self.segments:
             raise PumitError(_("The earlier segmentation is empty; segment its lesions first."))
         self.labels: dict[str, ClassLabel] = {}
-        for segmentID in segmentIDs(segmentationNode):
+        for segmentID, (name, _mask) in found.items():
             look = Appearance.of(segmentationNode, segmentID)
             red, green, blue = look.color
-            self.labels.setdefault(
-                look.name, ClassLabel(look.name, look.terminology, (red, green, blue))
-            )
+            self.labels[name] = ClassLabel(name, look.terminology, (red, green, blue))
         self.prompts = _clicksOf(segmentationNode, scan)
 
 
@@ -329,7 +329,8 @@ class FollowUpWork:
         matrix = _LPS_TO_RAS @ _matrixOf(node.GetNodeReference(_TRANSFORM)) @ _LPS_TO_RAS
         try:
             earlier = EarlierScan(node.GetNodeReference(_EARLIER))
-            later, segments = readVolume(volumeNode, isFinite=False), masksOf(node, volumeNode)
+            later = readVolume(volumeNode, isFinite=False)
+            segments = list(masksOf(node, volumeNode).values())
         except PumitError as error:
             self._status.problem(str(error))
             return
@@ -410,16 +411,16 @@ class RegistrationPreview:
         self._node = None
 
 
-def masksOf(segmentationNode, volumeNode) -> list[tuple[str, Any]]:
-    """Return names and masks of the non-empty segments, on the grid of a scan."""
+def masksOf(segmentationNode, volumeNode) -> dict[str, tuple[str, Any]]:
+    """Return unique name and mask of the non-empty segments by ID, on the grid of a scan."""
     writer = SegmentWriter()
-    found: list[tuple[str, Any]] = []
+    found: dict[str, tuple[str, Any]] = {}
     for segmentID in segmentIDs(segmentationNode):
         mask = writer.read(segmentationNode, segmentID, volumeNode)
         if mask.any():
-            name = segmentName(segmentationNode, segmentID)
-            count = sum(other == name for other, _mask in found)
-            found.append((f"{name} ({count + 1})" if count else name, mask))
+            taken = {name for name, _mask in found.values()}
+            name = uniqueText(segmentName(segmentationNode, segmentID), taken)
+            found[segmentID] = (name, mask)
     return found
 
 

@@ -13,6 +13,7 @@ from pumit.followup import registration
 from pumit.followup.registration import Registration
 from pumit.training.synthesis.two_dates import TwoDates, two_dates
 from pumit.volume import Volume
+from PUMITSegmentLib.follow_up import EarlierScan
 from PUMITSegmentLib.prompts.nodes import addPromptNode
 from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
 from PUMITSegmentLib.scene.same_patient import Kinship, kinship, ofOnePatient, vouchForPatient
@@ -284,3 +285,16 @@ def test_corrected_segments_are_compared_again_also_after_loading(panel, tmp_pat
     assert loaded is not node
     assert panel.panel.followUpSection.work.canMeasure
     assert panel.column("lesion") == [*LESIONS, "Sum"]
+
+
+def test_lesions_of_one_name_stay_two_with_their_codes(panel):
+    """The second one's code was lost, and its name could be that of a third one."""
+    segmentation = panel.lesions.GetSegmentation()
+    ids = segmentation.GetSegmentIDs()
+    for segmentID, name in zip(ids, ("Lesion", "Lesion", "Lesion (2)"), strict=True):
+        segmentation.GetSegment(segmentID).SetName(name)
+        segmentation.GetSegment(segmentID).SetColor(1.0, 0.5, 0.0)
+    earlier = EarlierScan(panel.lesions)
+    names = [name for name, _mask in earlier.segments]
+    assert len(set(names)) == 3
+    assert [earlier.labels[name].color_rgb for name in names] == [(1.0, 0.5, 0.0)] * 3
