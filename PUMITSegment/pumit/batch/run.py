@@ -26,6 +26,7 @@ from pathlib import Path
 from pumit.batch.task import BatchSettings, Outcome, ScanTask, predict_scan
 from pumit.errors import ExportError, PumitError
 from pumit.system.files import atomic_path, file_lock
+from pumit.system.machine import usable_cores
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def run_in_processes(
 
 
 def _pool(size: int, processes: int) -> ProcessPoolExecutor:
-    threads = max(1, (os.cpu_count() or 1) // processes)
+    threads = max(1, usable_cores() // processes)
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(size, context, initializer=_begin, initargs=(threads,))
 

@@ -7,6 +7,7 @@ fixed when torch loads OpenMP. Only the number of threads can be changed later.
 """
 
 import ctypes
+import math
 import os
 import sys
 import time
@@ -24,6 +25,11 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+# Processor time allowed to a container and the period that it is for, us.
+CGROUP_QUOTAS = (
+    ("/sys/fs/cgroup/cpu.max",),
+    ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+)
 # GNU's OpenMP reads the first two, LLVM's and Intel's the first and the last.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 # Shorter intervals are too inexact: the system counts CPU time in hundredths of a second.
@@ -31,10 +37,26 @@ SHORTEST_LOOK_S = 0.2
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, rounded up to whole ones."""
+    return max(1, math.ceil(min(_assigned_cores(), _allowed_cores())))
+
+
+def _assigned_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _allowed_cores() -> float:
+    """Return the processor time that a container may use, cores; infinity if all."""
+    for files in CGROUP_QUOTAS:
+        try:
+            quota, period = map(int, " ".join(Path(f).read_text("ascii") for f in files).split())
+        except (OSError, ValueError):  # absent, or "max"
+            continue
+        if quota > 0 and period > 0:
+            return quota / period
+    return math.inf
 
 
 def machine_bytes() -> int:
@@ -88,11 +110,16 @@ def _glibc(function: str, *numbers: int) -> None:
 def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
     """Make waiting threads of this process and its children sleep, unless the user chose a policy.
 
-    Call it before torch is imported; later it does nothing.
+    Also limit their number to the cores of a container: more would take turns. Call it before torch
+    is imported; later it does nothing.
     """
-    if "torch" not in sys.modules and not any(name in environment for name in WAITING):
+    if "torch" in sys.modules:
+        return
+    if not any(name in environment for name in WAITING):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
         environment["KMP_BLOCKTIME"] = "0"
+    if usable_cores() < _assigned_cores():
+        environment.setdefault("OMP_NUM_THREADS", str(usable_cores()))
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,26 @@ def test_a_container_limits_the_memory(tmp_path, monkeypatch):
     assert machine.machine_bytes() == machine.free_bytes() == 2_048_000
 
 
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 64), ("150000 100000", 2), ("5000 100000", 1), ("-1 100000", 64), ("", 64)],
+)
+def test_a_container_limits_the_cores(tmp_path, monkeypatch, quota, cores):
+    monkeypatch.setattr(machine, "_assigned_cores", lambda: 64)
+    monkeypatch.delitem(sys.modules, "torch")
+    first, period = (*quota.split(), "", "")[:2]
+    for file, text in (("max", quota), ("quota", first), ("period", period)):
+        (tmp_path / file).write_text(f"{text}\n")
+    for files in (("max",), ("absent", "period"), ("quota", "period")):
+        monkeypatch.setattr(machine, "CGROUP_QUOTAS", [[str(tmp_path / f) for f in files]])
+        is_known = "absent" not in files
+        assert machine.usable_cores() == (cores if is_known else 64)
+        environment: dict[str, str] = {}
+        wait_asleep(environment)
+        limit = str(cores) if is_known and cores < 64 else None
+        assert environment.get("OMP_NUM_THREADS") == limit
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's heaps")
 def test_threads_share_heaps():
     code = """
