@@ -1,30 +1,16 @@
-"""Program that decodes with GDCM: `python -S gdcm_child.py FOLDER_OF_SIMPLEITK`.
+"""Program that decodes with GDCM, a process of `gdcm_process`.
 
-Each line on standard input is a job, each line on standard output a result; see `gdcm_process`. The
-program ends at the end of its input. It imports as little as possible: reading a series takes less
-time than loading SimpleITK's Python classes or this package.
+Each line on standard input is a job, each line on standard output a result. The program ends at the
+end of its input. It does not import this package, which takes longer than reading a series.
 """
-
-from __future__ import annotations
 
 import json
 import os
 import sys
 from contextlib import suppress
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import IO, Any
+from typing import IO, Any
 
 _KEPT_BYTES = 16 << 20
-# Functions needed from SimpleITK's extension module, whose names are not a public API.
-_NAMES = (
-    *("new_ImageFileReader", "delete_ImageFileReader", "delete_Image", "_GetMemoryViewFromImage"),
-    *("ImageReaderBase_SetImageIO", "ImageFileReader_SetFileName", "ImageFileReader_Execute"),
-    *("Image_GetSize", "Image_GetNumberOfComponentsPerPixel", "Image_GetPixelIDTypeAsString"),
-)
 
 
 def main() -> None:
@@ -32,9 +18,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # keep what libraries print out of the answers
     _forbid_traces()
-    itk = _extension(sys.argv[1])
-    decode = _decode if itk else _decode_by_classes
-    itk = itk or _simpleitk()
+    import SimpleITK
+
+    reader = SimpleITK.ImageFileReader()
+    reader.SetImageIO("GDCMImageIO")
     # After freeing a block of this size, glibc keeps smaller freed blocks for the next slice.
     bytes(_KEPT_BYTES)
     # The parent may have started a launcher, which has another process ID.
@@ -44,69 +31,16 @@ def main() -> None:
         job = json.loads(line)
         _limit(own, job)
         try:
-            outcome = decode(itk, job["file"], job["decoded"])
+            reader.SetFileName(job["file"])
+            image = reader.Execute()
+            values = SimpleITK.GetArrayViewFromImage(image)  # stored values, native byte order
+            values.tofile(job["decoded"])
+            outcome = {"shape": values.shape, "type": values.dtype.name}
         except MemoryError:
             outcome = {"error": "memory"}
         except Exception as error:
             outcome = {"error": "memory" if "allocate" in str(error) else "damaged"}
         _say(answers, outcome)
-
-
-def _extension(folder: str) -> Any:
-    """Load SimpleITK's extension module without its Python classes; None if it lacks `_NAMES`."""
-    spec = PathFinder.find_spec("_SimpleITK", [folder])
-    if spec is None or spec.loader is None:
-        return None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module if all(hasattr(module, name) for name in _NAMES) else None
-
-
-def _simpleitk() -> Any:
-    """Import SimpleITK through its public API."""
-    import site
-
-    site.main()
-    import SimpleITK
-
-    return SimpleITK
-
-
-def _decode(itk: Any, file: str, decoded: str) -> dict[str, Any]:
-    """Decode a file and write its stored values in native byte order."""
-    reader, image = itk.new_ImageFileReader(), None
-    # Without the Python classes, objects must be deleted explicitly.
-    try:
-        itk.ImageReaderBase_SetImageIO(reader, "GDCMImageIO")
-        itk.ImageFileReader_SetFileName(reader, file)
-        image = itk.ImageFileReader_Execute(reader)
-        size, kind = itk.Image_GetSize(image), itk.Image_GetPixelIDTypeAsString(image)
-        samples = itk.Image_GetNumberOfComponentsPerPixel(image)
-        return _written(itk._GetMemoryViewFromImage(image), decoded, size, samples, kind)
-    finally:
-        if image is not None:
-            itk.delete_Image(image)
-        itk.delete_ImageFileReader(reader)
-
-
-def _decode_by_classes(itk: Any, file: str, decoded: str) -> dict[str, Any]:
-    """Do the same with SimpleITK's Python classes."""
-    reader = itk.ImageFileReader()
-    reader.SetImageIO("GDCMImageIO")
-    reader.SetFileName(file)
-    image = reader.Execute()
-    array = itk.GetArrayViewFromImage(image)
-    samples, kind = image.GetNumberOfComponentsPerPixel(), image.GetPixelIDTypeAsString()
-    return _written(memoryview(array), decoded, image.GetSize(), samples, kind)
-
-
-def _written(
-    values: memoryview, decoded: str, size: tuple[int, ...], samples: int, kind: str
-) -> dict[str, Any]:
-    with open(decoded, "wb") as file:
-        file.write(values)
-    shape = [*reversed(size), *([samples] if samples > 1 else [])]
-    return {"shape": shape, "type": kind.removeprefix("vector of ")}
 
 
 def _say(answers: IO[str], message: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +57,8 @@ _MULTIFRAME_CAPTURE = {
 _PIXEL_DATA = bytes.fromhex("e07f1000") + b"OB\0\0\xff\xff\xff\xff"
 _END = bytes.fromhex("feffdde000000000")
 _THREADS = ("ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# ITK's names of pixel types.
-_TYPES = {
-    f"{8 * size}-bit {sign} integer": np.dtype(f"{sign[0].replace('s', 'i')}{size}")
-    for size in (1, 2, 4)
-    for sign in ("signed", "unsigned")
-}
+# Types of stored values.
+_TYPES = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)}
 # Limits per file: a base amount plus several copies of its pixels. Even slow computers need only a
 # tenth of this time.
 _OWN_BYTES, _COPIES = 256 << 20, 8
@@ -244,8 +239,8 @@ class GdcmProcess:
         answer = self._answer(job.seconds, _PATIENCE * job.seconds, memory, job)
         if answer.get("error") == "memory":
             raise _too_much(job, f"{job.bytes >> 20} MiB of memory")
-        shape, kind = tuple(answer.get("shape", ())), _TYPES.get(answer.get("type", ""))
-        if shape != job.shape or kind is None:
+        shape, kind = tuple(answer.get("shape", ())), answer.get("type")
+        if shape != job.shape or kind not in _TYPES:
             raise cannot_decode(job.syntax)
         array = np.fromfile(job.decoded, dtype=kind)
         if array.size != np.prod(shape):
@@ -317,11 +312,7 @@ def _too_much(job: _Job, what: str) -> VolumeError:
 
 
 def _command() -> list[str]:
-    package = find_spec("SimpleITK")
-    folders = (package and package.submodule_search_locations) or [""]
-    child = Path(__file__).with_name("gdcm_child.py")
-    # -S: adding site-packages takes longer than the rest of the start.
-    return [python_program(), "-S", os.fspath(child), folders[0]]
+    return [python_program(), os.fspath(Path(__file__).with_name("gdcm_child.py"))]
 
 
 def _bare(ds: FileDataset) -> Dataset:
