@@ -30,11 +30,10 @@ from pumit.preprocessing.channels import check_contrast, grey, is_colour
 from pumit.preprocessing.fields import Field, Pyramid, level_bytes
 from pumit.preprocessing.network_axes import depth_first
 from pumit.volume import Volume
+from pumit.wire.arrays import pack_array, unpack_array
 
 # About 18 embeddings of the default size; one answer needs at most half of that.
 MAX_BYTES = 256 << 20
-# Large enough to compress well, small compared with a scan.
-_CHUNK_BYTES = 1 << 24
 Array = npt.NDArray[Any]
 Spacing = tuple[float, float, float]
 Key = tuple[int, Spacing]
@@ -55,42 +54,20 @@ class PackedVoxels:
     """A losslessly compressed numeric array, which is not kept."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
-        import blosc2
-
         self._shape, self._dtype = array.shape, array.dtype
-        self._chunks: list[bytes] = []
-        blosc2.set_releasegil(True)
-        step = max(1, _CHUNK_BYTES // max(array[:1].nbytes, 1))
-        for start in range(0, len(array), step):
-            part = np.ascontiguousarray(array[start : start + step]).reshape(-1).view(np.uint8)
-            for at in range(0, part.size, _CHUNK_BYTES):
-                self._chunks.append(_packed(part[at : at + _CHUNK_BYTES], self._dtype.itemsize))
-        self.nbytes = sum(map(len, self._chunks))
+        # As whole numbers: an envelope holds no other byte order, and no numbers of 16 bytes.
+        plain = np.ascontiguousarray(array).reshape(-1).view(f"u{math.gcd(array.itemsize, 8)}")
+        self._packed = pack_array(plain, codec="zstd")
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the compressed array, bytes."""
+        return len(self._packed)
 
     def unpacked(self) -> npt.NDArray[Any]:
         """Return the decompressed array."""
-        import blosc2
-
-        out = np.empty(self._shape, dtype=self._dtype)
-        plain = out.reshape(-1).view(np.uint8)
-        at = 0
-        for chunk in self._chunks:
-            size = blosc2.get_cbuffer_sizes(chunk)[0]
-            blosc2.decompress2(chunk, dst=plain[at : at + size].data)
-            at += size
-        assert at == plain.size
-        return out
-
-
-def _packed(part: npt.NDArray[np.uint8], itemsize: int) -> bytes:
-    import blosc2
-
-    size = itemsize if part.size % itemsize == 0 else 1
-    order = blosc2.Filter.SHUFFLE if size > 1 else blosc2.Filter.NOFILTER
-    chunk: bytes = blosc2.compress2(
-        part.data, typesize=size, codec=blosc2.Codec.ZSTD, clevel=1, filters=[order]
-    )
-    return chunk
+        plain = unpack_array(self._packed, max_bytes=sys.maxsize, axes=(1,))
+        return plain.view(self._dtype).reshape(self._shape)
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def test_a_scan_without_room_is_refused_and_the_earlier_one_stays(tiny_segmenter
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", ">i2", "float32", "longdouble"])
 def test_packed_voxels_come_back_bit_by_bit(dtype, monkeypatch):
-    monkeypatch.setattr("pumit.inference.interactive.image_store._CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr("pumit.wire.arrays._CHUNK_BYTES", 1 << 10)
     rng = np.random.default_rng(0)
     for shape in ((7, 9, 11), (2, 5, 6, 7), (1, 64, 65)):
         array = (rng.normal(size=shape) * 50).astype(dtype)
