@@ -14,7 +14,7 @@ import SimpleITK
 from pumit.errors import ExportError, VolumeError
 from pumit.followup.changes import LesionChange, Measure
 from pumit.followup.follow_up import FollowUp
-from pumit.followup.registration import Registration, brought_onto, itk_transform
+from pumit.followup.registration import Registration, brought_onto, itk_transform, matrix_of
 from pumit.geometry import Floats
 from pumit.segmentation import Mask
 from pumit.system.files import atomic_path, write_text
@@ -187,12 +187,7 @@ def read_transform(path: Path) -> Floats:
         ) from None
     if transform.GetDimension() != 3 or not transform.IsLinear():
         raise VolumeError(f"{path.name} is not a linear transform of three dimensions.")
-    origin = np.array(transform.TransformPoint((0.0, 0.0, 0.0)))
-    matrix = np.eye(4)
-    matrix[:3, :3] = [np.array(transform.TransformPoint(e)) - origin for e in np.eye(3).tolist()]
-    matrix[:3, :3] = matrix[:3, :3].T
-    matrix[:3, 3] = origin
-    return matrix
+    return matrix_of(transform)
 
 
 def facts_of(result: FollowUp, *, model: dict[str, Any] | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from scipy import ndimage
 
 from pumit.followup.registration import Registration
 from pumit.geometry import Floats, window_of
+from pumit.inference.interactive.grid_transfer import common, start_of, within
 from pumit.preprocessing.channels import grey
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt
 from pumit.volume import Volume
@@ -58,14 +59,8 @@ class KeptMask:
     def within(self, window: Window) -> Mask:
         """Return the mask within another box of the grid."""
         part = np.zeros([s.stop - s.start for s in window], bool)
-        here, there = [], []
-        for own, other in zip(self.window, window, strict=True):
-            low, high = max(own.start, other.start), min(own.stop, other.stop)
-            high = max(low, high)
-            here.append(slice(low - own.start, high - own.start))
-            there.append(slice(low - other.start, high - other.start))
-        if all(s.start < s.stop for s in here):
-            part[tuple(there)] = self.part[tuple(here)]
+        if both := common(self.window, window):
+            part[within(both, start_of(window))] = self.part[within(both, start_of(self.window))]
         return part
 
     def shared(self, other: KeptMask) -> int:

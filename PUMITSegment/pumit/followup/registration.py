@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK
 from scipy import ndimage
+from skimage.feature import match_template
 
 from pumit.errors import Cancelled, VolumeError
 from pumit.export.volume_file import itk_image
@@ -136,7 +137,7 @@ def register(
     affine.SetTranslation(rigid.GetTranslation())
     affine = _optimised(fixed, moving, body, affine, (2, 1))
     step("Measuring the registration quality", 0.85)
-    found = [_measured(fixed, moving, body, _matrix(t)) for t in (rigid, affine)]
+    found = [_measured(fixed, moving, body, matrix_of(t)) for t in (rigid, affine)]
     volume = abs(float(np.linalg.det(found[1].matrix[:3, :3])))
     is_possible = 1 / _STRETCH < volume < _STRETCH
     is_better = (found[1].shift_mm, found[1].worst_mm) <= (found[0].shift_mm, found[0].worst_mm)
@@ -343,12 +344,12 @@ def _method(transform: Any, body: Any, shrink: tuple[int, ...]) -> Any:
     return method
 
 
-def _matrix(transform: Any) -> Floats:
-    linear = np.array(transform.GetMatrix()).reshape(3, 3)
-    centre, shift = np.array(transform.GetCenter()), np.array(transform.GetTranslation())
+def matrix_of(transform: Any) -> Floats:
+    """Return a linear ITK transform as a 4 x 4 matrix, LPS mm."""
+    corners = [(0.0, 0.0, 0.0), *np.eye(3).tolist()]
+    origin, *ends = np.array([transform.TransformPoint(corner) for corner in corners])
     matrix = np.eye(4)
-    matrix[:3, :3] = linear
-    matrix[:3, 3] = centre + shift - linear @ centre
+    matrix[:3, :3], matrix[:3, 3] = np.column_stack(ends) - origin[:, None], origin
     return matrix
 
 
@@ -381,7 +382,7 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
     shifts, fits = [], []
     for number in chosen:
         block, area = blocks[number]
-        fit = _correlation(block, area)
+        fit = match_template(area, block)
         shifts.append(float(np.linalg.norm((_peak(fit) - reach) * spacing)))
         fits.append(float(fit[tuple(reach)]))
     if not shifts:  # nothing in common
@@ -394,15 +395,6 @@ def _measured(fixed: Any, moving: Any, body: Any, matrix: Floats) -> Registratio
         float(inside.mean()),
         is_thin,
     )
-
-
-def _correlation(block: Floats, area: Floats) -> Floats:
-    windows = np.lib.stride_tricks.sliding_window_view(area, block.shape)
-    windows = windows - windows.mean(axis=(-3, -2, -1), keepdims=True)
-    own = block - block.mean()
-    product_sum = np.einsum("...ijk,ijk->...", windows, own)
-    scale = np.sqrt((windows**2).sum(axis=(-3, -2, -1)) * (own**2).sum())
-    return np.asarray(product_sum / np.maximum(scale, 1e-9))
 
 
 def _peak(fit: Floats) -> Floats:
