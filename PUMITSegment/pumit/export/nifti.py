@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import SimpleITK
 
 from pumit.export.spacing import written_spacing_mm
 from pumit.volume import Volume
@@ -53,7 +54,10 @@ def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> I
     axes = np.diag([-1.0, -1.0, 1.0]) @ volume.direction
     origin = np.asarray(volume.origin_lps) * (-1, -1, 1)
     side = 1.0 if np.linalg.det(axes) > 0 else -1.0
-    quaternion = _quaternion(axes * (1, 1, side))
+    u, _, vt = np.linalg.svd(axes * (1, 1, side))  # the nearest rotation
+    versor = SimpleITK.VersorTransform()
+    versor.SetMatrix((u @ vt).ravel().tolist())
+    quaternion = np.array(versor.GetVersor())
     turn = quaternion[:3] * (1 if quaternion[3] >= 0 else -1)
     # 2. The header; other fields are 0.
     head = bytearray(_DATA_OFFSET)
@@ -74,21 +78,3 @@ def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> I
     # 3. The voxels, W fastest.
     for part in np.moveaxis(array, 0, -1) if is_colour else array:
         yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
-def _quaternion(turn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the quaternion (x, y, z, w) of the rotation that is nearest to a matrix.
-
-    Not SciPy's `Rotation`, whose import takes longer than writing a mask.
-
-    Source:
-        Bar-Itzhack, New method for extracting the quaternion from a rotation matrix, J. Guidance
-        2000, version 3.
-    """
-    products = turn + turn.T - np.trace(turn) * np.eye(3)
-    across = turn - turn.T
-    matrix = np.zeros((4, 4))
-    matrix[:3, :3] = products
-    matrix[3, :3] = matrix[:3, 3] = across[2, 1], across[0, 2], across[1, 0]
-    matrix[3, 3] = np.trace(turn)
-    return np.asarray(np.linalg.eigh(matrix)[1][:, -1])
