@@ -16,20 +16,6 @@ logger = logging.getLogger(__name__)
 MAX_NONFINITE_PART = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class PlacedFrame:
-    """Position and orientation of a frame.
-
-    Attributes:
-        position_lps: Centre of the first pixel, LPS mm.
-        axes_lps: 3 x 2, columns: unit vectors of increasing column and row index; LPS.
-    """
-
-    position_lps: Floats
-    axes_lps: Floats
-    pixel_spacing_mm: tuple[float, float]
-
-
 @dataclass(frozen=True)
 class DicomSource:
     """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
@@ -38,8 +24,6 @@ class DicomSource:
         files: One file per slice, in the order of the volume's slices. May be in a temporary folder
             that exists as long as this object (`keep_alive`).
         keep_alive: Object that keeps the files from being deleted.
-        frames: Frames of a multi-frame file, in order, if its header has only one position for all
-            of them; empty otherwise.
         frame: Number of the image's frame, from 1, in a file of several separate images, such as a
             colour cine; None otherwise.
         frame_numbers: Ascending numbers, from 1, of the frames that were read from a multi-frame
@@ -51,7 +35,6 @@ class DicomSource:
     files: tuple[Path, ...]
     series_instance_uid: str
     keep_alive: Any = field(default=None, repr=False, compare=False)
-    frames: tuple[PlacedFrame, ...] = field(default=(), repr=False, compare=False)
     instances: tuple[str, ...] = field(default=(), repr=False, compare=False)
     frame: int | None = field(default=None, repr=False, compare=False)
     frame_numbers: tuple[int, ...] = field(default=(), repr=False, compare=False)

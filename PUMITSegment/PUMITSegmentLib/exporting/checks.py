@@ -454,12 +454,14 @@ def _areUnplaced(paths: tuple[Path, ...]) -> bool:
 
 def _arePlaced(header, paths: tuple[Path, ...]) -> bool:
     """Return whether the positions of frames without functional groups follow from the first."""
-    from pumit.io.dicom.stack import placed_frames
+    from pumit.io.dicom.files import read_header
+    from pumit.io.dicom.slices import slices_of
 
     detectors = header.get("DetectorInformationSequence") or ()
     if not any("ImagePositionPatient" in each for each in (header, *detectors)):
         return False
     try:
-        return bool(placed_frames(paths))
+        slices = slices_of(read_header(paths[0]))
     except PumitError:
         return False
+    return len(paths) == 1 and len(slices) > 1 and not slices[0].is_separate

@@ -174,12 +174,11 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     from pumit.export.source_frames import source_frames
     from pumit.export.source_headers import read_headers
     from pumit.io.dicom.pixel_size import pixel_size_by_itk
-    from pumit.io.dicom.stack import placed_frames
 
-    headers = read_headers(DicomSource(files, ""))
+    source = DicomSource(files, "")
+    headers = read_headers(source)
     uid = str(headers[0].SeriesInstanceUID)
-    placed = placed_frames(files)
-    frames = source_frames(headers, placed)
+    frames = source_frames(headers, source, is_stacked=True)
     geometries = [frame.geometry for frame in frames]
     first = geometries[0]
     sizes = {(frame.rows, frame.columns) for frame in frames}
@@ -193,7 +192,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
         order = order[::-1]
     is_single = len(files) == len(frames)
     ordered = tuple(files[i] for i in order) if is_single else files
-    source = DicomSource(ordered, uid, frames=placed)
+    source = DicomSource(ordered, uid)
     spacing = np.array(first.pixel_spacing_mm)
     read = [first.pixel_spacing_mm]
     if "PerFrameFunctionalGroupsSequence" not in headers[0]:

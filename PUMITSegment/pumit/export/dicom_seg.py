@@ -16,10 +16,9 @@ from pydicom.uid import generate_uid
 import pumit
 from pumit.errors import ExportError
 from pumit.export.labelmap import label_type
-from pumit.export.source_frames import SourceFrame, mask_on_frames
+from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
 from pumit.export.source_headers import (
     complete_headers,
-    frames_of,
     name_true_class,
     name_true_frames,
     read_headers,
@@ -86,7 +85,8 @@ def write_dicom_seg(
         warnings.simplefilter("ignore")
         source = segmentation.volume.source
         headers = read_headers(source)
-        frames = frames_of(headers, source)
+        assert source is not None  # or reading would have raised
+        frames = source_frames(headers, source)
         source_class = str(headers[0].SOPClassUID)
         is_listed = complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
@@ -99,7 +99,7 @@ def write_dicom_seg(
         elif is_listed:
             numbers = (frame.number or n for n, frame in enumerate(frames, start=1))
             name_true_frames(seg, dict(enumerate(numbers, start=1)))
-        elif source is not None and source.frame_numbers:
+        elif source.frame_numbers:
             name_true_frames(seg, {number: number for number in source.frame_numbers})
         seg.SeriesDescription = series_description
         if reviewer:

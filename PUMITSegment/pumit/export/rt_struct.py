@@ -16,8 +16,8 @@ import pumit
 from pumit.errors import ExportError
 from pumit.export.dicom_seg import MANUFACTURER, SERIES_NUMBER, coded, versioned
 from pumit.export.mask_contours import keyhole_contours
-from pumit.export.source_frames import SourceFrame, mask_on_frames, pixels_lps
-from pumit.export.source_headers import complete_headers, frames_of, read_headers
+from pumit.export.source_frames import SourceFrame, mask_on_frames, pixels_lps, source_frames
+from pumit.export.source_headers import complete_headers, read_headers
 from pumit.geometry import Floats
 from pumit.segmentation import Mask, Segment, Segmentation
 from pumit.system.files import atomic_path
@@ -54,7 +54,8 @@ def write_rt_struct(
         source = segmentation.volume.source
         headers = read_headers(source)
         source_class = str(headers[0].SOPClassUID)
-        frames = frames_of(headers, source)
+        assert source is not None  # or reading would have raised
+        frames = source_frames(headers, source)
         if any(frame.geometry is None for frame in frames):
             raise ExportError(
                 "An RTSTRUCT needs images with a position, and this picture has none; write .dcm "

@@ -1,17 +1,17 @@
 """Frames of a DICOM series, and resampling of masks onto them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from pydicom.dataset import Dataset
 
-from pumit.errors import ExportError
-from pumit.file_image import PlacedFrame
+from pumit.errors import ExportError, VolumeError
+from pumit.file_image import DicomSource
 from pumit.geometry import Floats
-from pumit.io.dicom.pixel_size import pixel_size
-from pumit.io.dicom.slices import places_of
+from pumit.io.dicom.files import DicomFile
+from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
 from pumit.segmentation import Mask
 from pumit.volume import Volume
 
@@ -20,13 +20,28 @@ from pumit.volume import Volume
 GRID_TOLERANCE_VOXELS = 0.51
 
 
+@dataclass(frozen=True, eq=False)
+class PlacedFrame:
+    """Position and orientation of a frame.
+
+    Attributes:
+        position_lps: Centre of the first pixel, LPS mm.
+        axes_lps: 3 x 2, columns: unit vectors of increasing column and row index; LPS.
+    """
+
+    position_lps: Floats
+    axes_lps: Floats
+    pixel_spacing_mm: tuple[float, float]
+
+
 @dataclass(frozen=True)
 class SourceFrame:
     """One frame of a series.
 
     Attributes:
         geometry: None for a projection image.
-        number: Frame number in a multi-frame file, from 1; None for single-frame files.
+        number: Frame number in a multi-frame file, from 1; None for single-frame files, and for a
+            cine, all of whose frames show one slice.
     """
 
     rows: int
@@ -36,98 +51,70 @@ class SourceFrame:
 
 
 def source_frames(
-    datasets: Sequence[Dataset],
-    placed: Sequence[PlacedFrame] = (),
-    *,
-    only: int | None = None,
-    numbers: Sequence[int] = (),
+    headers: Sequence[Dataset], source: DicomSource, *, is_stacked: bool = False
 ) -> list[SourceFrame]:
-    """List the frames of single-frame files, or of one multi-frame file, in file order.
+    """List the frames that a volume was read from, in file order.
 
     Args:
-        placed: Geometry of each frame, for a multi-frame file without functional groups.
-        only: Number of the frame that was read, from a file of several separate images.
-        numbers: Numbers of the frames that were read, if known.
+        headers: Header of each file of the source.
+        is_stacked: Whether all frames of a file were read as slices, as by Slicer.
 
     Raises:
         ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
     """
-    first = datasets[0]
-    if only is not None:
-        return [SourceFrame(int(first.Rows), int(first.Columns), None, only)]
-    is_older = "PerFrameFunctionalGroupsSequence" not in first
-    has_frames = str(first.get("NumberOfFrames") or 1) != "1"
-    has_place = bool(places_of(first)[0].get("ImagePositionPatient"))
-    if is_older and not placed and has_place and has_frames:
-        raise ExportError(
-            "The source DICOM file states one position for all of its frames; open it again, or "
-            "write .seg.nrrd instead."
-        )
-    if not is_older and len(datasets) > 1:
+    first = headers[0]
+    has_groups = "PerFrameFunctionalGroupsSequence" in first
+    if len(headers) > 1 and (has_groups or any(frame_count(header) > 1 for header in headers)):
         raise ExportError(
             "The source DICOM series is in several multi-frame files, which one DICOM object "
             "cannot reference together; write .seg.nrrd instead."
         )
     try:
-        if is_older:
-            size = int(first.Rows), int(first.Columns)
-            if len(placed) == 1:  # an image, or a cine at one place
-                return [SourceFrame(*size, placed[0])]
-            if placed:
-                of_placed = zip(numbers or range(1, len(placed) + 1), placed, strict=True)
-                return [SourceFrame(*size, f, n) for n, f in of_placed]
-            return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
-        shared = (first.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
-        groups = first.PerFrameFunctionalGroupsSequence
-        if len(groups) == 1 and not any("PlanePositionSequence" in g for g in (groups[0], shared)):
-            return [SourceFrame(int(first.Rows), int(first.Columns), None, 1)]
-        geometries = [_of_group(frame, shared) for frame in groups]
-        # Frames may also differ by time or echo; use those that were read, or the first at each
-        # position.
-        places = {tuple(g.position_lps): g for g in reversed(geometries)}
-        unique = [(n, geometries[n - 1]) for n in numbers] or [
-            (n, g) for n, g in enumerate(geometries, 1) if places[tuple(g.position_lps)] is g
+        if source.frame is not None:
+            return [SourceFrame(int(first.Rows), int(first.Columns), None, source.frame)]
+        slices = [
+            found
+            for file, header in zip(source.files, headers, strict=True)
+            for found in slices_of(DicomFile(file, header))
         ]
-        return [SourceFrame(int(first.Rows), int(first.Columns), g, n) for n, g in unique]
+        if has_groups and len(slices) > 1 and any(s.position_lps is None for s in slices):
+            raise VolumeError("Frames have no position.")
+        is_numbered = has_groups or len(slices) > len(headers)
+        frames = [
+            SourceFrame(*s.size[:2], _geometry(s), s.frame + 1 if is_numbered else None)
+            for s in slices
+        ]
     except ExportError:
         raise
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         raise ExportError(
             "A header of the source DICOM series has no usable size, position or orientation; "
             "write .seg.nrrd instead."
         ) from None
+    if source.frame_numbers:
+        return [frame for frame in frames if frame.number in source.frame_numbers]
+    places: dict[tuple[float, ...], SourceFrame] = {}
+    for frame in frames:
+        if frame.geometry is not None:
+            places.setdefault(tuple(frame.geometry.position_lps), frame)
+    if is_stacked and frame_count(first) > 1 and len(places) == 1:
+        raise ExportError(
+            "The source DICOM file states one position for all of its frames; write .seg.nrrd "
+            "instead."
+        )
+    # Frames may also differ by time or echo; use the first at each position.
+    return list(places.values()) if has_groups and places else frames
 
 
-def _single(ds: Dataset) -> PlacedFrame | None:
-    place = places_of(ds)[0]
-    if not place.get("ImagePositionPatient"):
+def _geometry(found: DicomSlice) -> PlacedFrame | None:
+    if found.position_lps is None:
         return None
-    size_mm = pixel_size(ds)
-    if size_mm is None:
+    if found.pixel_spacing_mm is None:
         raise ExportError(
             "The source DICOM images state a position, but no pixel size, so a DICOM object cannot "
             "be on their grid; write .seg.nrrd instead."
         )
-    return _geometry(place.ImagePositionPatient, place.ImageOrientationPatient, size_mm)
-
-
-def _of_group(frame: Dataset, shared: Dataset) -> PlacedFrame:
-    def item(keyword: str) -> Dataset:
-        return (frame if keyword in frame else shared)[keyword].value[0]
-
-    return _geometry(
-        item("PlanePositionSequence").ImagePositionPatient,
-        item("PlaneOrientationSequence").ImageOrientationPatient,
-        item("PixelMeasuresSequence").PixelSpacing,
-    )
-
-
-def _geometry(
-    position: Iterable[float], cosines: Iterable[float], spacing: Sequence[float]
-) -> PlacedFrame:
-    x, y, z = (float(p) for p in position)
-    axes = np.array([float(c) for c in cosines]).reshape(2, 3).T
-    return PlacedFrame(np.array((x, y, z)), axes, (float(spacing[0]), float(spacing[1])))
+    return PlacedFrame(found.position_lps, found.axes_lps, found.pixel_spacing_mm)
 
 
 def pixels_lps(frame: PlacedFrame, row: npt.ArrayLike, column: npt.ArrayLike) -> Floats:

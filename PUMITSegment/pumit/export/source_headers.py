@@ -19,9 +19,9 @@ from pydicom.uid import (
 from pydicom.valuerep import DSfloat
 
 from pumit.errors import ExportError
-from pumit.export.source_frames import SourceFrame, slice_spacing_mm, source_frames
+from pumit.export.source_frames import PlacedFrame, SourceFrame, slice_spacing_mm
 from pumit.export.spacing import PLANAR_THICKNESS_MM
-from pumit.file_image import DicomSource, PlacedFrame
+from pumit.file_image import DicomSource
 
 logger = logging.getLogger(__name__)
 
@@ -139,13 +139,6 @@ def name_true_frames(seg: Dataset, numbers: Mapping[int, int]) -> None:
             derivation.SourceImageSequence = [item for number, item in told if number in numbers]
 
 
-def frames_of(headers: Sequence[Dataset], source: DicomSource | None) -> list[SourceFrame]:
-    """List the frames that a volume was read from; see `source_frames`."""
-    if source is None:
-        return source_frames(headers)
-    return source_frames(headers, source.frames, only=source.frame, numbers=source.frame_numbers)
-
-
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> bool:
     """Complete the headers in memory with attributes that the result needs; files stay unchanged.
 
@@ -179,7 +172,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         for header in headers:
             header.FrameOfReferenceUID = uid
     has_groups = "PerFrameFunctionalGroupsSequence" in first
-    is_listed = not _has_usual_groups(first) if has_groups else len(frames) > len(headers)
+    is_listed = not _has_usual_groups(first) if has_groups else frames[0].number is not None
     if is_listed:
         _add_groups(first, frames)
     measures = first

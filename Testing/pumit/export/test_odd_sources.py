@@ -11,7 +11,7 @@ from generated_scans import AXIAL, dicom_slice, group
 from pumit.errors import ExportError
 from pumit.export.source_frames import source_frames
 from pumit.export.write import write_segmentation
-from pumit.io.dicom.stack import placed_frames
+from pumit.file_image import DicomSource
 from pumit.io.labels.label_source import read_labels
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
@@ -233,6 +233,6 @@ def test_frames_that_slicer_stacks_at_one_place_are_refused(tmp_path, kind):
     """Only the first of them would be at the place of the file."""
     (file,) = PLACED[kind][0]
     file.save_as(tmp_path / "a.dcm", enforce_file_format=True)
-    placed = placed_frames([tmp_path / "a.dcm"])
+    source = DicomSource((tmp_path / "a.dcm",), "1.2")
     with pytest.raises(ExportError, match="one position for all"):
-        source_frames([dcmread(tmp_path / "a.dcm")], placed)
+        source_frames([file], source, is_stacked=True)

@@ -1,22 +1,20 @@
 """Assembly of a volume from the slices of a DICOM series: order, gaps and gantry tilt."""
 
 import logging
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.file_image import DicomSource, FileImage, PlacedFrame
+from pumit.file_image import DicomSource, FileImage
 from pumit.geometry import PLANAR_SLICE_SPACING_MM, Array, Floats
 from pumit.io.dicom.choice import Stack
-from pumit.io.dicom.files import first_value, read_header
+from pumit.io.dicom.files import first_value
 from pumit.io.dicom.gdcm_process import GdcmProcess
 from pumit.io.dicom.pixel_size import warn_if_slicer_differs
 from pumit.io.dicom.pixels import intensity_unit, read_pixels
-from pumit.io.dicom.slices import DicomSlice, frame_count, slices_of
+from pumit.io.dicom.slices import DicomSlice, frame_count
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +57,6 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         files,
         uid,
         keep_alive,
-        frames=_frames(slices),
         instances=tuple(sorted(instances)),
         frame=first.frame + 1 if is_one_of_several else None,
         frame_numbers=_frame_numbers(slices),
@@ -84,33 +81,6 @@ def read_stack(stack: Stack, gdcm: GdcmProcess, *, keep_alive: Any = None) -> Fi
         step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
     steps = np.column_stack([in_plane, step])
     return FileImage(array, steps, origin, source, first.has_spacing, first.has_position)
-
-
-def placed_frames(files: Sequence[Path]) -> tuple[PlacedFrame, ...]:
-    """Return the frame geometry of a multi-frame file without functional groups; else nothing.
-
-    Nothing for a cine either, whose frames Slicer stacks like slices.
-
-    Raises:
-        VolumeError: If the header is damaged or unusable.
-    """
-    frames = _frames(slices_of(read_header(files[0]))) if len(files) == 1 else ()
-    return frames if len(frames) > 1 else ()
-
-
-def _frames(slices: list[DicomSlice]) -> tuple[PlacedFrame, ...]:
-    """Return the geometry of frames without functional groups, in file order; one for a cine."""
-    first, header = slices[0], slices[0].file.header
-    if first_value(header, "PerFrameFunctionalGroupsSequence"):
-        return ()
-    if len(slices) == 1 and (first.times == 1 or not first.has_spacing):
-        return ()
-    is_one_file = len({s.file.path for s in slices}) == 1
-    if not is_one_file or slices[0].tile is not None or slices[0].is_separate:
-        return ()
-    spacing = _pixel_spacing(slices)
-    ordered = sorted(slices, key=lambda s: s.frame)
-    return tuple(PlacedFrame(_position(s), s.axes_lps, spacing) for s in ordered)
 
 
 def _frame_numbers(slices: list[DicomSlice]) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ from generated_scans import (
     write_stack,
 )
 from pumit.errors import AmbiguousSeriesError
-from pumit.io.dicom.stack import placed_frames
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
@@ -256,4 +255,3 @@ def test_each_frame_of_a_film_in_colours_is_an_image_to_choose(tmp_path, place):
     assert volume.source.frame == 2
     assert volume.origin_lps == (place or (0.0, 0.0, 0.0))
     assert np.array_equal(volume.direction, np.eye(3)) == (place is None)
-    assert placed_frames([tmp_path / "film.dcm"]) == ()
