@@ -44,30 +44,14 @@ Mask = npt.NDArray[np.bool_]
 _CONTACT_PENALTY = 0.5
 # Approximate number of voxels sampled to find the body.
 _BODY_VOXELS = 500_000
-
-
-@dataclass(frozen=True)
-class EverythingSettings:
-    """Settings of the point grid and the mask filters.
-
-    Attributes:
-        points_per_side: Points along the in-plane side of a field.
-        max_contact: Maximum cut-off by the field; see `face_contact`.
-        max_overlap: IoU from which two masks are duplicates.
-        max_inside: Maximum share of a mask inside a better one.
-        max_share: Maximum share of the body in one segment.
-    """
-
-    points_per_side: int = 6
-    levels: int = 2
-    min_iou: float = 0.2
-    min_stability: float = 0.4
-    max_contact: float = 0.5
-    max_overlap: float = 0.3
-    max_inside: float = 0.5
-    min_voxels: int = 30
-    max_share: float = 0.5
-    max_segments: int = 40
+# The point grids: points along the in-plane side of a field, and how often fields are halved.
+POINTS_PER_SIDE, LEVELS = 6, 2
+MIN_IOU, MIN_STABILITY = 0.2, 0.4
+MAX_CONTACT = 0.5  # maximum cut-off by the field; see `face_contact`
+MAX_OVERLAP = 0.3  # IoU from which two masks are duplicates
+MAX_INSIDE = 0.5  # maximum share of a mask inside a better one
+MAX_SHARE = 0.5  # maximum share of the body in one segment
+MIN_VOXELS, MAX_SEGMENTS = 30, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +73,18 @@ class _MaskBox:
         at = common(self.box, tuple(slice(i, i + 1) for i in index))
         return at is not None and bool(self.within(at).all())
 
-    def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
+    def repeats(self, better: _MaskBox) -> bool:
         """Return whether it duplicates a better mask, or is mostly inside it."""
         shared, size = common(self.box, better.box), self.size
         both = 0 if shared is None else int((self.within(shared) & better.within(shared)).sum())
-        is_same = both / (size + better.size - both) >= settings.max_overlap
-        return is_same or both / size > settings.max_inside
+        is_same = both / (size + better.size - both) >= MAX_OVERLAP
+        return is_same or both / size > MAX_INSIDE
 
 
 def segment_everything(
     session: InteractiveSession,
     *,
     roi_corners_lps: Sequence[Sequence[float]] | None = None,
-    settings: EverythingSettings | None = None,
     watch: Watch = UNWATCHED,
 ) -> LabelMap:
     """Segment all distinct structures without prompts or classes.
@@ -122,7 +105,6 @@ def segment_everything(
         PumitError: If the model is SAM.
     """
     # 1. Target: the region within the body, (D, H, W), in the network's axis order.
-    chosen = settings or EverythingSettings()
     if session.segmenter.make_solver is not None:
         raise PumitError("SAM answers clicks and boxes; choose PUMIT's model to find everything.")
     solver, order = session.solver, session.order
@@ -134,12 +116,12 @@ def segment_everything(
     region_mask = region_mask.transpose(order)
     body = body_mask(solver)
     target = body & region_mask if (body & region_mask).any() else region_mask
-    most = chosen.max_share * int(body.sum())
+    most = MAX_SHARE * int(body.sum())
     # 2. Point grids, from coarse to fine; finer ones find smaller structures.
     planner = solver.planner
-    halved = (planner.coarsest_mm / 2**i for i in range(chosen.levels))
+    halved = (planner.coarsest_mm / 2**i for i in range(LEVELS))
     spacings = dict.fromkeys(max(mm, planner.finest_mm) for mm in halved)
-    levels = [_points(solver, target, mm, chosen) for mm in spacings]
+    levels = [_points(solver, target, mm) for mm in spacings]
     total = sum(len(points) for level in levels for points in level.values())
     prompted = 0
     # 3. Prompt at every point not covered by a mask of its grid, and keep distinct masks.
@@ -152,12 +134,12 @@ def segment_everything(
                 watch.report(prompted / total)
                 prompted += 1
                 if not any(mask.holds(point) for mask in own):
-                    own += _answers_to_click(solver, where, point, chosen, most)
-        found += _distinct(own, chosen)
+                    own += _answers_to_click(solver, where, point, most)
+        found += _distinct(own)
     watch.report(1.0)
     # 4. Keep distinct masks over all grids, and paint small structures over large ones.
-    kept = _distinct(found, chosen)[: chosen.max_segments]
-    labels = _painted(kept, region_mask, chosen.min_voxels)
+    kept = _distinct(found)[:MAX_SEGMENTS]
+    labels = _painted(kept, region_mask)
     names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))
     return LabelMap(labels.transpose(np.argsort(order)), names)
 
@@ -177,11 +159,11 @@ def body_mask(solver: PromptSolver) -> Mask:
 
 
 def _points(
-    solver: PromptSolver, target: Mask, in_plane_mm: float, settings: EverythingSettings
+    solver: PromptSolver, target: Mask, in_plane_mm: float
 ) -> dict[Field, npt.NDArray[np.int64]]:
     """Return a grid of points in the target, (n, 3), grouped by the most central field."""
     planner = solver.planner
-    step_mm = in_plane_mm * planner.size / settings.points_per_side
+    step_mm = in_plane_mm * planner.size / POINTS_PER_SIDE
     bounds = ndimage.find_objects(target.astype(np.uint8))[0]
     axes = []
     for n, mm, bound in zip(target.shape, planner.spacing_mm, bounds, strict=True):
@@ -204,11 +186,7 @@ def _points(
 
 
 def _answers_to_click(
-    solver: PromptSolver,
-    where: Field,
-    point: npt.NDArray[np.int64],
-    settings: EverythingSettings,
-    most: float,
+    solver: PromptSolver, where: Field, point: npt.NDArray[np.int64], most: float
 ) -> list[_MaskBox]:
     """Return the masks of one click that pass all filters."""
     d, h, w = (float(i) for i in point)
@@ -217,16 +195,16 @@ def _answers_to_click(
     found = []
     for answer, estimate in zip(logits, iou.tolist(), strict=True):
         stable = stability(answer)
-        if estimate < settings.min_iou or stable < settings.min_stability:
+        if estimate < MIN_IOU or stable < MIN_STABILITY:
             continue
         contact = face_contact(answer > 0, where, solver.shape)
         patch = to_volume(answer, where, solver.shape)
-        if contact > settings.max_contact or patch is None:
+        if contact > MAX_CONTACT or patch is None:
             continue
         # Rank by the IoU estimate only: on real scans stability did not predict quality.
         score = estimate - _CONTACT_PENALTY * contact
         mask = _MaskBox(patch.window, patch.logits > 0, score)
-        if settings.min_voxels <= mask.size <= most and mask.holds(point):
+        if MIN_VOXELS <= mask.size <= most and mask.holds(point):
             found.append(mask)
     return found
 
@@ -237,16 +215,16 @@ def stability(logits: Floats, offset: float = 1.0) -> float:
     return int((logits > offset).sum()) / loose if loose else 0.0
 
 
-def _distinct(found: list[_MaskBox], settings: EverythingSettings) -> list[_MaskBox]:
+def _distinct(found: list[_MaskBox]) -> list[_MaskBox]:
     """Apply non-maximum suppression; return the kept masks, the best first."""
     kept: list[_MaskBox] = []
     for mask in sorted(found, key=lambda m: -m.score):
-        if not any(mask.repeats(better, settings) for better in kept):
+        if not any(mask.repeats(better) for better in kept):
             kept.append(mask)
     return kept
 
 
-def _painted(found: list[_MaskBox], region_mask: Mask, min_voxels: int) -> npt.NDArray[Any]:
+def _painted(found: list[_MaskBox], region_mask: Mask) -> npt.NDArray[Any]:
     """Paint masks to labels from 1, the largest first, smaller on top; drop tiny remainders."""
     labels = np.zeros(region_mask.shape, dtype=np.uint16)
     for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):
@@ -254,7 +232,7 @@ def _painted(found: list[_MaskBox], region_mask: Mask, min_voxels: int) -> npt.N
     labels[~region_mask] = 0
     left = np.bincount(labels.ravel(), minlength=len(found) + 1)
     left[0] = 0
-    ranked = [number for number in np.argsort(-left, kind="stable") if left[number] >= min_voxels]
+    ranked = [number for number in np.argsort(-left, kind="stable") if left[number] >= MIN_VOXELS]
     names = np.zeros(len(left), dtype=np.uint8 if len(ranked) < 256 else np.uint16)
     names[ranked] = np.arange(1, len(ranked) + 1)
     return np.asarray(names[labels])

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from pumit.errors import Cancelled
+from pumit.inference.automatic import everything
 from pumit.inference.automatic.everything import (
-    EverythingSettings,
     _distinct,
     _MaskBox,
     _painted,
@@ -21,7 +21,12 @@ from pumit.system.watch import Watch
 from pumit.volume import Volume
 from scipy.ndimage import label as components
 
-SETTINGS = EverythingSettings(8, 1, min_iou=0.5, max_contact=1.0, max_share=1.0)
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"POINTS_PER_SIDE": 8, "LEVELS": 1, "MIN_IOU": 0.5, "MAX_CONTACT": 1.0}
+    for name, value in (chosen | {"MAX_SHARE": 1.0}).items():
+        monkeypatch.setattr(everything, name, value)
 
 
 class AroundTheClick:
@@ -59,21 +64,21 @@ def session(bright_segmenter: Segmenter) -> InteractiveSession:
     return session
 
 
-def test_two_balls_become_two_structures_the_larger_first(session):
-    answer = segment_everything(session, settings=SETTINGS)
+def test_two_balls_become_two_structures_the_larger_first(session, monkeypatch):
+    answer = segment_everything(session)
     assert [c.name for c in answer.classes] == ["Structure 1", "Structure 2"]
     for number, ball in enumerate(balls(), start=1):
         found = answer.labels == number
         assert 2 * (found & ball).sum() / (found.sum() + ball.sum()) > 0.9
     assert session.segments == []
-    few = replace(SETTINGS, max_segments=1)
-    assert segment_everything(session, settings=few).labels.max() == 1
+    monkeypatch.setattr(everything, "MAX_SEGMENTS", 1)
+    assert segment_everything(session).labels.max() == 1
 
 
 def test_a_damaged_header_costs_no_memory(session):
     damaged = replace(session.volume, spacing_mm=(1e9, 1e-6, 1e-6))
     session.set_volume(damaged)
-    assert segment_everything(session, settings=SETTINGS).labels.shape == damaged.shape
+    assert segment_everything(session).labels.shape == damaged.shape
 
 
 def test_each_very_thick_slice_is_searched(session):
@@ -81,15 +86,15 @@ def test_each_very_thick_slice_is_searched(session):
     array = np.where(disc, 200.0, 50.0) + np.random.default_rng(0).normal(0, 2, (5, *disc.shape))
     volume = Volume(array.astype(np.float32), (50.0, 1.0, 1.0))
     session.set_volume(volume)
-    found = segment_everything(session, settings=SETTINGS).labels
+    found = segment_everything(session).labels
     assert [bool((plane > 0)[disc].mean() > 0.9) for plane in found] == [True] * 5
     ends = [volume.index_to_world(index) for index in ((3.7, 0, 0), (4.3, 43, 47))]
     corners = BoxPrompt.from_bounds(*ends).corners_lps
-    found = segment_everything(session, roi_corners_lps=corners, settings=SETTINGS).labels
+    found = segment_everything(session, roi_corners_lps=corners).labels
     assert [bool(plane.any()) for plane in found] == [False] * 4 + [True]
 
 
-def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same():
+def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same(monkeypatch):
     def found(start: int, size: int, score: float) -> _MaskBox:
         return _MaskBox((slice(start, start + size),) * 3, np.ones((size,) * 3, bool), score)
 
@@ -99,11 +104,12 @@ def test_a_smaller_segment_lies_on_top_unless_it_is_mostly_the_same():
         found(8, 6, 0.7),
         found(15, 1, 0.6),
     )
-    kept = _distinct([other, crumb, same, good], SETTINGS)
+    monkeypatch.setattr(everything, "MIN_VOXELS", 5)
+    kept = _distinct([other, crumb, same, good])
     assert kept == [good, other, crumb]
-    labels = _painted(kept, np.ones((16, 16, 16), dtype=bool), min_voxels=5)
+    labels = _painted(kept, np.ones((16, 16, 16), dtype=bool))
     assert [(labels == number).sum() for number in (1, 2, 3)] == [1000 - 8, 216, 0]
-    assert _distinct([good, found(1, 4, 0.5)], SETTINGS) == [good]
+    assert _distinct([good, found(1, 4, 0.5)]) == [good]
 
 
 def test_a_region_holds_the_answer(session):
@@ -112,7 +118,7 @@ def test_a_region_holds_the_answer(session):
     bounds = np.stack([low, high])
     index = np.stack(np.meshgrid(*bounds.T, indexing="ij"), -1).reshape(-1, 3)
     corners = session.volume.index_to_world(index)
-    answer = segment_everything(session, roi_corners_lps=corners, settings=SETTINGS)
+    answer = segment_everything(session, roi_corners_lps=corners)
     assert len(answer.classes) == 1
     where = np.argwhere(answer.labels)
     assert (where >= low).all()
@@ -121,16 +127,12 @@ def test_a_region_holds_the_answer(session):
 
 def test_progress_rises_to_one_and_cancelling_stops(session):
     seen: list[float] = []
-    segment_everything(session, settings=SETTINGS, watch=Watch(progress=seen.append))
+    segment_everything(session, watch=Watch(progress=seen.append))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     shares: list[float] = []
     with pytest.raises(Cancelled):
-        segment_everything(
-            session,
-            settings=SETTINGS,
-            watch=Watch(lambda: len(shares) >= 3, shares.append),
-        )
+        segment_everything(session, watch=Watch(lambda: len(shares) >= 3, shares.append))
     assert len(shares) == 3
 
 
