@@ -19,7 +19,6 @@ _JPEG = ("JPEG", "MPO")
 _EXIF_ORIENTATION = 0x0112
 # Each scan of a progressive JPEG is a pass over all pixels; programs write about ten.
 _SCAN, _MOST_SCANS = b"\xff\xda", 100
-_GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 # Pixels are 1 mm, as pictures state no physical size, and planar.
 PICTURE_STEPS = np.diag([1.0, 1.0, PLANAR_SLICE_SPACING_MM])
@@ -141,14 +140,8 @@ def _turned(pixels: Array, orientation: int) -> Array:
 
 def _pixels(image: Image.Image) -> Array:
     """Return (H, W) for gray, (H, W, C) for others; C = 2 or 4 includes alpha."""
-    if image.mode in _GRAY_MODES:
-        pixels = np.asarray(image)
-        # Some versions of Pillow hold 16-bit gray in 32 bits.
-        is_16_bit = pixels.dtype == np.int32 and pixels.min() >= 0 and pixels.max() <= 65535
-        dtype = np.dtype(np.uint16) if is_16_bit else pixels.dtype.newbyteorder("=")
-        return pixels.astype(dtype)
-    if image.mode in ("LA", "RGB", "RGBA"):
-        return np.asarray(image)
+    if image.mode in ("L", "I;16", "LA", "RGB", "RGBA"):
+        return np.array(image)
     if image.mode == "1":
         return np.asarray(image.convert("L"))
     if image.mode in ("P", "PA"):
