@@ -130,13 +130,17 @@ def name_true_frames(seg: Dataset, numbers: Mapping[int, int]) -> None:
         numbers: Numbers of the frames that were read, by the numbers that highdicom gives them; it
             gives none, which is 1 here, to a source image that was treated as single-frame.
     """
-    for group in seg.PerFrameFunctionalGroupsSequence:
-        for derivation in group.get("DerivationImageSequence", ()):
-            told = [(int(i.get("ReferencedFrameNumber") or 1), i)
-                    for i in derivation.SourceImageSequence]  # fmt: skip
-            for number, item in told:
-                item.ReferencedFrameNumber = numbers.get(number)
-            derivation.SourceImageSequence = [item for number, item in told if number in numbers]
+    groups = seg.PerFrameFunctionalGroupsSequence
+    derivations = [d for group in groups for d in group.get("DerivationImageSequence", ())]
+    # All of them first, as segments on one frame share its item.
+    told = [
+        [(int(i.get("ReferencedFrameNumber") or 1), i) for i in d.SourceImageSequence]
+        for d in derivations
+    ]
+    for derivation, items in zip(derivations, told, strict=True):
+        for number, item in items:
+            item.ReferencedFrameNumber = numbers.get(number)
+        derivation.SourceImageSequence = [item for number, item in items if number in numbers]
 
 
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> bool:

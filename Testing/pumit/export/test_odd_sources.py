@@ -148,7 +148,9 @@ PICTURES: dict[str, tuple[list[Dataset], list[int]]] = {
     "enhanced XA of one frame": ([without_place(1)], [1]),
     "XA without a frame of reference": ([image("12.1")], []),
     "OP": ([photograph()], []),
+    "CR with a place and no orientation": ([image("1", PLACE, **SIZE)], []),
 }
+del PICTURES["CR with a place and no orientation"][0][0].ImageOrientationPatient
 for kind in ("MG", "XA without a frame of reference", "OP"):
     del PICTURES[kind][0][0].FrameOfReferenceUID
 
@@ -201,6 +203,17 @@ def test_segments_are_where_the_image_has_a_place_and_name_it_anyway(tmp_path, k
     if kind in PLACED:
         masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
         assert_same_masks(masks, segmentation.segments)
+
+
+def test_one_slice_of_several_gates_names_the_frame_that_was_read(tmp_path):
+    vectors = {"SliceVector": [1, 1], "TimeSlotVector": [1, 2]}
+    pointers = {"FrameIncrementPointer": [0x00540080, 0x00540070], "SpacingBetweenSlices": 2.0}
+    file = image("20", PLACE, count=2, Modality="NM", **pointers, **vectors, **SIZE)
+    file.save_as(tmp_path / "0.dcm", enforce_file_format=True)
+    volume = Volume.read(tmp_path / "0.dcm", series="1.2.3#2")
+    for suffix in (".labelmap.dcm", ".dcm"):
+        check(tmp_path, volume, [file], [2], suffix)
+    assert dciodvfy(tmp_path / "out.dcm") == []
 
 
 @pytest.mark.parametrize("suffix", [".dcm", ".labelmap.dcm", ".rtstruct.dcm"])

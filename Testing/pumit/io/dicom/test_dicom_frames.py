@@ -13,7 +13,7 @@ from pumit.errors import AmbiguousSeriesError, ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.terminology import concept_for
 from pumit.io.dicom import slices
-from pumit.segmentation import Algorithm, Segmentation
+from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset
@@ -104,11 +104,11 @@ def test_gates_of_nuclear_medicine_are_a_question(tmp_path):
         Volume.read(path)
     second = Volume.read(path, series=caught.value.series[1][0])
     np.testing.assert_array_equal(second.array, FRAMES + 500)
-    mask = np.zeros(second.shape, dtype=bool)
-    mask[1:3, 2, 3:6] = True
-    segment = concept_for("liver").segment("Liver", mask)
-    write_dicom_seg(Segmentation(second, [segment], Algorithm("x", "1")), tmp_path / "s.dcm")
-    assert source_frames_of(tmp_path / "s.dcm") == [7, 8]
+    mask, other = np.zeros((2, *second.shape), dtype=bool)
+    mask[1:3, 2, 3:6] = other[2:4, 1, 1] = True
+    segments = [concept_for("liver").segment("Liver", mask), Segment("other", other)]
+    write_dicom_seg(Segmentation(second, segments, Algorithm("x", "1")), tmp_path / "s.dcm")
+    assert source_frames_of(tmp_path / "s.dcm") == [7, 8, 8, 9]
 
 
 def test_frames_of_a_cine_at_one_position_are_its_times(tmp_path):
