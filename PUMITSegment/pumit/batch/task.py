@@ -201,9 +201,8 @@ def _write_companions(
     told = {key: value for key, value in asdict(settings).items() if "model" not in key}
     sha256 = read_recipe(find_model(model))[1] if task.companions.has_manifest else ""
     origin = ResultOrigin(sha256, _device(settings.device), told, task.scan.path)
-    task.companions.write(
-        task.target, volume, segments, algorithm, origin, channel=settings.channel
-    )
+    channel = settings.channel if volume.channels > 1 else 0  # as the model took it
+    task.companions.write(task.target, volume, segments, algorithm, origin, channel=channel)
 
 
 def _device(device: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pumit.cli.shared.output import progress_bar
 from pumit.errors import ExportError
 from pumit.system.files import make_folder, write_json
+from pumit.system.wording import in_shell
 
 ORGANS = ("liver", "spleen", "left kidney", "right kidney")
 
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         write_dicom_series(phantom.volume, folder, patient_id="PUMIT-SAMPLE")
         right, anterior, superior = phantom.volume.to_lps(phantom.centre_lps("liver"), "RAS")
         place = f"{right:.0f},{anterior:.0f},{superior:.0f}"
-        print(f"Next: pumit segment {folder} --point={place} --terminology liver -o liver.dcm")
+        click = f"--point={place} --terminology liver -o liver.dcm"
+        print(f"Next: pumit segment {in_shell(folder)} {click}")
         return 0
     if args.kind == "follow-up":
         _write_two_dates(folder)
@@ -56,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
         "file_ending": ".nii.gz",
     }
     write_json(folder / "dataset.json", facts)
-    print(f"Next: pumit plan {folder} -o mine.yaml, then pumit train mine.yaml -o runs/mine")
+    print(
+        f"Next: pumit plan {in_shell(folder)} -o mine.yaml, then pumit train mine.yaml -o runs/mine"
+    )
     return 0
 
 
@@ -75,8 +79,9 @@ def _write_two_dates(folder: Path) -> None:
         segments = tuple(Segment(f"Lesion {label}", mask) for label, mask in masks.items())
         segmentation = Segmentation(volume, segments, Algorithm("PUMIT sample", "1"))
         write_seg_nrrd(segmentation, folder / f"{name}.seg.nrrd", is_reviewed=True)
-    scans = f"{folder}/earlier.nii.gz {folder}/earlier.seg.nrrd {folder}/later.nii.gz"
-    print(f"Next: pumit follow-up {scans} -o {folder}/result")
+    names = ("earlier.nii.gz", "earlier.seg.nrrd", "later.nii.gz", "result")
+    scans = [in_shell(folder / name) for name in names]
+    print(f"Next: pumit follow-up {' '.join(scans[:3])} -o {scans[3]}")
 
 
 def _write_labelled(folder: Path, number: int) -> None:

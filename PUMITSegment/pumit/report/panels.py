@@ -44,7 +44,9 @@ def add_panel(figure: Figure, left: float, top: float, width: float, height: flo
 def add_text(figure: Figure, x: float, y: float, text: str, **style: Any) -> float:
     """Add text at a position in inches from the upper left corner, and return its right end."""
     w, h = figure.get_size_inches()
-    line = figure.text(x / w, 1 - y / h, text, **{"color": TEXT, "va": "center", **style})
+    # A name with two dollar signs is no formula.
+    usual = {"color": TEXT, "va": "center", "parse_math": False}
+    line = figure.text(x / w, 1 - y / h, text, **{**usual, **style})
     return float(line.get_window_extent().x1 / figure.bbox.width * w)
 
 

@@ -25,6 +25,11 @@ def listed(names: Iterable[object], most: int, mark: str = ",") -> str:
     return f"{mark} ".join(shown[:most]) + (f"{end} and {left} more" if left > 0 else "")
 
 
+def in_shell(path: object) -> str:
+    """Return a path as one word of a command line: in quotes if it has a space."""
+    return f'"{path}"' if " " in str(path) else str(path)
+
+
 def duration(seconds: float) -> str:
     """Format a duration: `40 seconds`, `12 minutes`, `3 h 20 min`."""
     if seconds < 90:

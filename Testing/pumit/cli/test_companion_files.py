@@ -109,3 +109,9 @@ def test_hash_of_voxels_tells_values_and_grid_apart():
     assert plain != voxels_sha256(Volume(array.astype(np.int32)))
     assert plain != voxels_sha256(Volume(array, (2.0, 1.0, 1.0)))
     assert plain != voxels_sha256(Volume(array[::-1]))
+
+
+def test_a_scan_of_one_channel_has_figures_whatever_channel_others_use(run, scan, model, tmp_path):
+    given = ["--channel", 1, "--statistics", "json", "--device", "cpu"]
+    run("predict", scan, "--model", model, *given, "-o", tmp_path / "a.nii.gz")
+    assert json.loads((tmp_path / "a.statistics.json").read_text())

@@ -2,13 +2,15 @@
 
 import json
 import re
+import shlex
 
 from pumit.volume import Volume
 
 
 def test_a_scan_is_dicom_and_its_next_command_clicks_inside(run, tmp_path):
-    ran = run("sample", "scan", tmp_path / "scan")
-    volume = Volume.read(tmp_path / "scan")
+    ran = run("sample", "scan", tmp_path / "a scan")
+    assert shlex.split(ran.out)[3] == str(tmp_path / "a scan")
+    volume = Volume.read(tmp_path / "a scan")
     assert volume.source is not None
     point = re.search(r"--point=(\S+)", ran.out)
     index = volume.world_to_index(volume.to_lps([float(v) for v in point[1].split(",")], "RAS"))

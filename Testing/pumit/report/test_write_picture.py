@@ -164,3 +164,10 @@ def test_a_full_disk_is_not_blamed_on_the_result(tmp_path, monkeypatch):
                 tmp_path / "a.nii.gz",
                 *(volume, (a_block(volume.shape),), Algorithm("a", "1"), ResultOrigin()),
             )
+
+
+def test_names_are_no_formulas(tmp_path):
+    volume = a_volume()
+    segment = a_block(volume.shape, name="a$_$b")
+    write_picture(volume, [segment], tmp_path / "a.png", title=segment.name)
+    assert (tmp_path / "a.png").exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.runs import JSON_VARIABLE
+from pumit.system.wording import in_shell
 from pumit.training.recipes.reader import recipe_names, shipped_recipe
 
 
@@ -102,7 +103,7 @@ def next_step(model: Path) -> str:
         "encoder": f"train {'segmentation' if fits else 'RECIPE'} --data LABELLED "
         "--initial {} -o OUT",
     }.get(kind_of(recipe), "predict SCANS -o OUT --model {}")
-    return f"Next: pumit {command.format(place)}"
+    return f"Next: pumit {command.format(in_shell(place))}"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
