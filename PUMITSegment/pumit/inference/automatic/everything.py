@@ -191,7 +191,7 @@ def _answers_to_click(
     """Return the masks of one click that pass all filters."""
     d, h, w = (float(i) for i in point)
     batch = in_field(IndexPrompts([(d, h, w, True)]), where, None)
-    logits, iou = solver.segmenter.decode(solver.embedding(where), batch)
+    logits, iou = solver.engine.decode(solver.embedding(where), batch)
     found = []
     for answer, estimate in zip(logits, iou.tolist(), strict=True):
         stable = stability(answer)

@@ -61,7 +61,7 @@ from pumit.inference.interactive.solver_state import (
     SolverSettings,
     SolverState,
 )
-from pumit.preprocessing.fields import Field
+from pumit.preprocessing.fields import Field, Pyramid, field_channels
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.volume import Volume
 
@@ -79,7 +79,8 @@ class PromptSolver:
     def __init__(
         self, segmenter: Segmenter, scan: OpenScan, settings: SolverSettings | None = None
     ) -> None:
-        self.segmenter = segmenter
+        self.engine = segmenter.engine
+        self._averages_fields = segmenter.averages_fields
         self.settings = settings or SolverSettings()
         self.scan = scan
         self.pyramid = scan.pyramid
@@ -98,12 +99,17 @@ class PromptSolver:
         """Build the pyramid and embed the coarsest field, before the first click."""
         centre = (np.asarray(self.shape) - 1) / 2
         fields = self.planner.around_click(centre)[::-1]
-        self.segmenter.prepare(fields)
+        self.engine.prepare(dict.fromkeys((field.da0, field.shape) for field in fields))
         self.embedding(fields[0])
 
     def embedding(self, where: Field) -> Features:
         """Return the embedding of a field, from the cache if it is there."""
-        return self.scan.embedding(where, self.segmenter.embed)
+        return self.scan.embedding(where, self._encoded)
+
+    def _encoded(self, pyramid: Pyramid, where: Field) -> Features:
+        image = field_channels(*pyramid.sample(where))
+        found: Features = self.engine.encode(image, da0=where.da0, slice_ratio=where.prompt_ratio)
+        return found
 
     def foresee(self, answer: SolverState) -> None:
         """Embed the field of a corrective click inside the extent of an answer."""
@@ -152,7 +158,7 @@ class PromptSolver:
         chosen = views[best]
         assert chosen.logits is not None
         if before is None:
-            if self.segmenter.averages_fields:
+            if self._averages_fields:
                 others = field_logits(candidates[:best] + candidates[best + 1 :])
                 chosen.logits = averaged(chosen.logits, chosen.field, others)
             found = [view for answers in candidates for view in answers]
@@ -235,7 +241,7 @@ class PromptSolver:
             place,
             self.settings.correction_margin,
             is_given=is_given,
-            is_averaged=self.segmenter.averages_fields,
+            is_averaged=self._averages_fields,
         )
 
     def _second_click(
@@ -250,7 +256,7 @@ class PromptSolver:
         first, patch = before.patch, corrected.patch
         is_second = before.num_points == 1 and prompts.are_clicks_inside
         # Do not replace an alternative answer that the user selected.
-        if not is_second or before.number > 1 or self.segmenter.averages_fields:
+        if not is_second or before.number > 1 or self._averages_fields:
             return corrected
         if first is None or patch is None or patch is first:
             return corrected
@@ -340,7 +346,7 @@ class PromptSolver:
             return work(field)
 
         _ = self.pyramid.levels  # build the pyramid before several threads need it
-        return self.segmenter.map(unless_cancelled, fields)
+        return self.engine.map(unless_cancelled, fields)
 
     def _views(self, prompts: IndexPrompts, before: SolverState | None) -> list[FieldAnswer]:
         """Return the fields to decode, each with its prior answer."""
@@ -428,7 +434,7 @@ class PromptSolver:
         self, where: Field, prompts: IndexPrompts, prior: Floats | None
     ) -> tuple[Floats, Floats]:
         """Embed and decode a field; see `Segmenter.decode`."""
-        return self.segmenter.decode(self.embedding(where), in_field(prompts, where, prior))
+        return self.engine.decode(self.embedding(where), in_field(prompts, where, prior))
 
 
 def may_be_piece(first: LogitBox, corrected: LogitBox, places: npt.NDArray[np.float64]) -> bool:

@@ -1,9 +1,9 @@
-"""A loaded promptable model: metadata, encoding and decoding."""
+"""A loaded promptable model: its engine and metadata."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import Any
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.engine.choice import load_engine
-from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
+from pumit.inference.engine.engine import Engine
 from pumit.models.checkpoint import ModelHeader
 from pumit.models.consent import check_consent
 from pumit.models.index import find_model
 from pumit.models.sam_file import is_sam_model
-from pumit.preprocessing.fields import Field, Pyramid, field_channels
 
 logger = logging.getLogger(__name__)
 
@@ -67,24 +66,6 @@ class Segmenter:
     def averages_fields(self) -> bool:
         """Whether averaging the answers of several fields beats taking the best one."""
         return bool(self.recipe.get("averages_fields"))
-
-    def prepare(self, fields: Sequence[Field]) -> None:
-        """Prepare for fields, in the order of use; see `Engine.prepare`."""
-        self.engine.prepare(dict.fromkeys((field.da0, field.shape) for field in fields))
-
-    def embed(self, pyramid: Pyramid, field: Field) -> Features:
-        """Sample and encode a field of a volume."""
-        image = field_channels(*pyramid.sample(field))
-        found: Features = self.engine.encode(image, da0=field.da0, slice_ratio=field.prompt_ratio)
-        return found
-
-    def map(self, work: Callable[[T], R], fields: Sequence[T]) -> list[R]:
-        """Apply a function that embeds and decodes to several fields; results keep their order."""
-        return self.engine.map(work, fields)
-
-    def decode(self, features: Features, prompts: FieldPrompts) -> tuple[Floats, Floats]:
-        """Return mask logits (M, D, H, W) and IoU estimates (M,), float32."""
-        return self.engine.decode(features, prompts)
 
 
 def load_segmenter(

@@ -1,6 +1,7 @@
 """What stands out is found by itself: each once, the largest first, inside the region."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from pumit.inference.automatic.everything import (
     body_mask,
     segment_everything,
 )
+from pumit.inference.engine.engine import Engine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt
@@ -32,7 +34,7 @@ def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
 class AroundTheClick:
     """Answers with the bright component under the click, and doubts what is dark."""
 
-    def __init__(self, inner: Segmenter) -> None:
+    def __init__(self, inner: Engine) -> None:
         self.inner = inner
 
     def __getattr__(self, name: str) -> object:
@@ -59,7 +61,8 @@ def balls() -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
 def session(bright_segmenter: Segmenter) -> InteractiveSession:
     big, small = balls()
     array = np.where(big | small, 200.0, 50.0) + np.random.default_rng(0).normal(0, 2, big.shape)
-    session = InteractiveSession(AroundTheClick(bright_segmenter))  # type: ignore[arg-type]
+    engine: Any = AroundTheClick(bright_segmenter.engine)
+    session = InteractiveSession(replace(bright_segmenter, engine=engine))
     session.set_volume(Volume(array.astype(np.float32)))
     return session
 

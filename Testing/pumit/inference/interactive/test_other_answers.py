@@ -84,8 +84,9 @@ def test_answers_differ_and_are_at_most_four(tiny_segmenter, kind):
 
 def test_a_choice_decodes_nothing_and_is_undone_and_redone(clicked, monkeypatch):
     first = clicked.predict()
-    monkeypatch.setattr(Segmenter, "decode", lambda *_: pytest.fail("decoded"))
-    monkeypatch.setattr(Segmenter, "embed", lambda *_: pytest.fail("embedded"))
+    engine = clicked.segmenter.engine
+    monkeypatch.setattr(engine, "decode", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(engine, "encode", lambda *_, **__: pytest.fail("encoded"))
     clicked.choose_answer(2)
     second = clicked.predict()
     assert dice(first, second) < DISTINCT + SAMPLED

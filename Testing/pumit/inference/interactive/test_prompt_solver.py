@@ -42,14 +42,14 @@ def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver):
 
 def replaced_decoding(solver: PromptSolver, monkeypatch: pytest.MonkeyPatch, change: Any) -> list:
     """Let the network's answers be changed, and return the prompts that it is asked."""
-    decode, calls = solver.segmenter.decode, []
+    decode, calls = solver.engine.decode, []
 
     def decoded(embedding: Any, prompts: Any) -> Any:
         calls.append(prompts)
         logits, iou = decode(embedding, prompts)
         return change(prompts, logits.copy(), iou)
 
-    monkeypatch.setattr(solver.segmenter, "decode", decoded, raising=False)
+    monkeypatch.setattr(solver.engine, "decode", decoded)
     return calls
 
 
@@ -402,7 +402,7 @@ def test_every_other_click_corrects(after_a_piece, prompts, answered):
 def test_chosen_and_averaged_answers_are_only_corrected(liver_solver, after_a_piece, monkeypatch):
     both = IndexPrompts([INSIDE, NEXT_TO_IT])
     assert share_of_the_liver(after_a_piece(both, 1, number=2)) < 0.1
-    monkeypatch.setattr(type(liver_solver.segmenter), "averages_fields", True)
+    monkeypatch.setattr(liver_solver, "_averages_fields", True)
     assert share_of_the_liver(after_a_piece(both, 1)) < 0.1
 
 
@@ -416,13 +416,14 @@ def test_what_was_foreseen_is_not_computed_again_and_changes_no_answer(
     bright_segmenter, monkeypatch
 ):
     volume, _ = scan()
-    embed, embedded = Segmenter.embed, []
+    engine, embedded = bright_segmenter.engine, []
+    encode = engine.encode
 
-    def noted(self: Segmenter, *args: Any) -> Any:
-        embedded.append(args)
-        return embed(self, *args)
+    def noted(image: Any, **options: Any) -> Any:
+        embedded.append(options)
+        return encode(image, **options)
 
-    monkeypatch.setattr(Segmenter, "embed", noted)
+    monkeypatch.setattr(engine, "encode", noted)
     masks = []
     for foresees in (False, True):
         session = session_on(volume, bright_segmenter)

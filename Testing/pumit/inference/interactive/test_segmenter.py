@@ -12,7 +12,7 @@ from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.loading import _is_bfloat16_fast, pick_device, pick_precision
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.preprocessing.fields import Field, Pyramid
+from pumit.preprocessing.fields import Field, Pyramid, field_channels
 from pumit.training.loop.optimizers import orthogonalised
 from pumit.training.loop.precision import is_half
 
@@ -133,9 +133,10 @@ def test_a_loaded_model_says_what_it_is_and_answers_in_single_precision(tiny_che
     assert (len(segmenter.sha256), segmenter.field_size) == (64, 16)
     array = np.random.default_rng(0).normal(size=(8, 24, 24))
     field = Field((3.5, 11.5, 11.5), (1, 1, 1), (8, 24, 24), 2.0, 1)
-    embedding = segmenter.embed(Pyramid(array, (2, 1, 1)), field)
+    image = field_channels(*Pyramid(array, (2, 1, 1)).sample(field))
+    embedding = segmenter.engine.encode(image, da0=1, slice_ratio=2.0)
     prompts = in_field(IndexPrompts([(4.0, 12.0, 12.0, True)]), field, None)
-    logits, iou = segmenter.decode(embedding, prompts)
+    logits, iou = segmenter.engine.decode(embedding, prompts)
     assert logits.shape == (4, 8, 24, 24)
     assert iou.shape == (4,)
     assert logits.dtype == iou.dtype == np.float32

@@ -9,9 +9,10 @@ import pytest
 from ball_scan import BALL, OBLIQUE, at, many_prompts, scan, session_on
 from pumit.errors import VolumeError
 from pumit.inference.interactive.image_store import ImageStore
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.preprocessing.fields import Pyramid, level_bytes
+from pumit.preprocessing.fields import Field, Pyramid, level_bytes
 from pumit.volume import Volume
 
 
@@ -24,13 +25,13 @@ def store() -> ImageStore:
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Every field that is embedded."""
     fields: list[object] = []
-    plain = Segmenter.embed
+    plain = PromptSolver._encoded
 
-    def embed(self: Segmenter, pyramid: Pyramid, field: object) -> object:
+    def encoded(self: PromptSolver, pyramid: Pyramid, field: Field) -> object:
         fields.append(field)
-        return plain(self, pyramid, field)  # type: ignore[arg-type]
+        return plain(self, pyramid, field)
 
-    monkeypatch.setattr(Segmenter, "embed", embed)
+    monkeypatch.setattr(PromptSolver, "_encoded", encoded)
     return fields
 
 

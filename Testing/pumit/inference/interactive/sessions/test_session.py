@@ -25,7 +25,6 @@ from draws import draws
 from pumit.errors import Cancelled, PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
-from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.system.watch import Watch
@@ -252,7 +251,8 @@ def test_a_click_costs_nothing_that_is_known(opened, monkeypatch):
     session.add_point(at(volume, (6, 18, 26)))
     mask = session.predict()
     expected = mask.copy()
-    monkeypatch.setattr(Segmenter, "decode", lambda *_: pytest.fail("decoded again"))
+    engine = session.segmenter.engine
+    monkeypatch.setattr(engine, "decode", lambda *_: pytest.fail("decoded again"))
     mask[:] = ~mask  # it is the user's own
     np.testing.assert_array_equal(session.predict(), expected)
     session.estimated_iou()
