@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from pumit.system.files import write_text
 # In a campaign: its file, that of a scan, and the folder of its rounds.
 FILE, STATE, ROUNDS = "campaign.json", "state.json", "rounds"
 FORMAT = 1
+# Format to the function that converts content to the next format.
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 STALE_S = 120.0  # age without heartbeat at which a lock expires
 WRITING_STALE_S = 30.0  # the same for a lock held while two small files are written
 PATIENCE_S = 45.0
@@ -217,7 +219,7 @@ def gone(path: Path, error: OSError) -> PumitError:
 
 
 def read_shared(path: Path, what: str) -> dict[str, Any]:
-    """Read JSON of this format.
+    """Read JSON of this or an earlier format.
 
     Raises:
         PumitError: If the file is missing, damaged, or of a newer format.
@@ -241,7 +243,10 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
             f"{what} was written by a newer version of PUMIT (format {version}, this one knows "
             f"{FORMAT}); update PUMIT. Nothing was changed."
         )
-    return dict(content)
+    while version < FORMAT:
+        content = MIGRATIONS[version](content)
+        version += 1
+    return {**content, "format": FORMAT}
 
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:

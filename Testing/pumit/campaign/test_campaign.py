@@ -351,6 +351,15 @@ def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign):
     assert file.read_bytes() == before
 
 
+def test_earlier_format_is_migrated_when_it_is_read(make_campaign, monkeypatch):
+    campaign = make_campaign(1)
+    monkeypatch.setattr("pumit.campaign.shared_file.FORMAT", 2)
+    monkeypatch.setattr(
+        "pumit.campaign.shared_file.MIGRATIONS", {1: lambda old: {**old, "name": "migrated"}}
+    )
+    assert Campaign.open(campaign.folder).name == "migrated"
+
+
 @pytest.mark.parametrize("content", ["{", '{"format": 99}'])
 def test_damaged_or_newer_state_hides_no_other_scan_and_is_not_written_over(make_campaign, content):
     campaign = make_campaign(2)
