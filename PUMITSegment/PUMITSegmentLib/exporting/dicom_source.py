@@ -178,7 +178,7 @@ def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
     source = DicomSource(files, "")
     headers = read_headers(source)
     uid = str(headers[0].SeriesInstanceUID)
-    frames = source_frames(headers, source, is_stacked=True)
+    frames = source_frames(headers, source, slices=volume.shape[0])
     geometries = [frame.geometry for frame in frames]
     first = geometries[0]
     sizes = {(frame.rows, frame.columns) for frame in frames}

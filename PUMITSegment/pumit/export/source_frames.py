@@ -51,13 +51,13 @@ class SourceFrame:
 
 
 def source_frames(
-    headers: Sequence[Dataset], source: DicomSource, *, is_stacked: bool = False
+    headers: Sequence[Dataset], source: DicomSource, *, slices: int | None = None
 ) -> list[SourceFrame]:
     """List the frames that a volume was read from, in file order.
 
     Args:
         headers: Header of each file of the source.
-        is_stacked: Whether all frames of a file were read as slices, as by Slicer.
+        slices: Slices of a volume whose reader stacks all frames of a file, as Slicer does.
 
     Raises:
         ExportError: If a header lacks a usable size or geometry, or frames cannot be referenced.
@@ -72,17 +72,17 @@ def source_frames(
     try:
         if source.frame is not None:
             return [SourceFrame(int(first.Rows), int(first.Columns), None, source.frame)]
-        slices = [
-            found
+        found = [
+            each
             for file, header in zip(source.files, headers, strict=True)
-            for found in slices_of(DicomFile(file, header))
+            for each in slices_of(DicomFile(file, header))
         ]
-        if has_groups and len(slices) > 1 and any(s.position_lps is None for s in slices):
+        if has_groups and len(found) > 1 and any(s.position_lps is None for s in found):
             raise VolumeError("Frames have no position.")
-        is_numbered = has_groups or len(slices) > len(headers)
+        is_numbered = has_groups or len(found) > len(headers)
         frames = [
             SourceFrame(*s.size[:2], _geometry(s), s.frame + 1 if is_numbered else None)
-            for s in slices
+            for s in found
         ]
     except ExportError:
         raise
@@ -97,10 +97,11 @@ def source_frames(
     for frame in frames:
         if frame.geometry is not None:
             places.setdefault(tuple(frame.geometry.position_lps), frame)
-    if is_stacked and frame_count(first) > 1 and len(places) == 1:
+    count = frame_count(first)
+    if slices is not None and count > len(places) > 0 and (slices == count or len(places) == 1):
         raise ExportError(
-            "The source DICOM file states one position for all of its frames; write .seg.nrrd "
-            "instead."
+            "The source DICOM file has several frames at one position, which were read as slices; "
+            "write .seg.nrrd instead."
         )
     # Frames may also differ by time or echo; use the first at each position.
     return list(places.values()) if has_groups and places else frames

@@ -18,7 +18,7 @@ from export_scene import (
     loadSeries,
     segmentation_of,
 )
-from generated_scans import dicom_slice
+from generated_scans import dicom_slice, write_enhanced
 from pumit.errors import ExportError
 from pumit.export.dicom_seg import write_dicom_seg
 from pumit.export.dicom_series import write_dicom_series
@@ -224,6 +224,19 @@ def test_frames_of_an_older_multi_frame_file_are_its_slices(tmp_path, scene, ser
         assert_missing_frames_are_empty=True,
     )
     np.testing.assert_array_equal(found > 0, mask)
+
+
+def test_times_that_slicer_reads_as_slices_are_refused(tmp_path):
+    """A segment of the second time would be lost, or be at another place."""
+    path = tmp_path / "a.dcm"
+    places = [np.array([0.0, 0.0, 2.0 * (k % 3)]) for k in range(6)]
+    write_enhanced(path, places, times=[1, 1, 1, 2, 2, 2])
+    image = SimpleITK.ReadImage(str(path))
+    shown = Volume(SimpleITK.GetArrayFromImage(image), image.GetSpacing()[::-1], image.GetOrigin())
+    with pytest.raises(ExportError, match="several frames at one position"):
+        withSource(shown, (path,))
+    first = replace(shown, array=shown.array[:3])
+    assert withSource(first, (path,)).source.files == (path,)
 
 
 @pytest.mark.parametrize("suffix", [".dcm", ".rtstruct.dcm"])

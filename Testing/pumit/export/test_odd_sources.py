@@ -247,5 +247,5 @@ def test_frames_that_slicer_stacks_at_one_place_are_refused(tmp_path, kind):
     (file,) = PLACED[kind][0]
     file.save_as(tmp_path / "a.dcm", enforce_file_format=True)
     source = DicomSource((tmp_path / "a.dcm",), "1.2")
-    with pytest.raises(ExportError, match="one position for all"):
-        source_frames([file], source, is_stacked=True)
+    with pytest.raises(ExportError, match="several frames at one position"):
+        source_frames([file], source, slices=len(file.pixel_array))
