@@ -266,7 +266,8 @@ class Segmentation:
     Attributes:
         volume: The segmented volume: grid, geometry and DICOM source.
         segments: At least one segment, with unique names, each on the volume's grid.
-        values: Values of the segments in a label map, such as class numbers; 1, 2, ... if empty.
+        values: Values of the segments in files of label values, such as class numbers; 1, 2, ... if
+            empty.
 
     Raises:
         ExportError: If there is no segment or two share a name.
@@ -295,6 +296,11 @@ class Segmentation:
                     f"volume {self.volume.shape}; masks must be on the volume's own grid."
                 )
         object.__setattr__(self, "segments", segments)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Values of the segments in a file of label values."""
+        return self.values or tuple(range(1, len(self.segments) + 1))
 
 
 # Quality of an answer in words, the best first.

@@ -136,7 +136,7 @@ def predict_scan(task: ScanTask, watch: Watch = UNWATCHED) -> Outcome:
 def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     import numpy as np
 
-    from pumit.export.classes import segments_of
+    from pumit.export.classes import numbered_segments
     from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
     from pumit.export.write import SEG_NRRD_SUFFIX, check_source, write_segmentation
     from pumit.io.labels.label_source import read_scan
@@ -161,7 +161,8 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
         # regions: the later one wins, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
         write_labels(found.labels, volume, target, made_by=algorithm)
     else:
-        write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
+        values, segments = zip(*numbered_segments(found).items(), strict=True)
+        write_segmentation(Segmentation(volume, segments, algorithm, values), target)
     if task.companions != Companions():
         _write_companions(task, volume, found, algorithm)
     counts = (int(np.count_nonzero(found.mask(n))) for n in range(1, len(found.classes) + 1))

@@ -93,7 +93,7 @@ def label_values(segmentation: Segmentation, *, overlap: Overlap = "refuse") -> 
         ExportError: If an overlap is refused, or covers a whole segment.
     """
     segments, refuse = segmentation.segments, overlap == "refuse"
-    numbers = segmentation.values or tuple(range(1, len(segments) + 1))
+    numbers = segmentation.numbers
     numbered = dict(zip(numbers, segments, strict=True))
     labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(max(numbers)))
     for number, segment in numbered.items():

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import SimpleITK
 from export_checks import OBLIQUE, a_volume, on_grid, two_overlapping
 from pumit.export.seg_nrrd import arrange_in_layers, write_seg_nrrd
 from pumit.export.terminology import serialize_terminology
+from pumit.io.labels.label_file import read_label_file
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
 
@@ -103,7 +106,16 @@ def test_segments_that_do_not_overlap_share_a_layer():
     masks = np.zeros((4, 1, 1, 9), dtype=bool)
     masks[0, ..., 0:3] = masks[1, ..., 2:5] = masks[2, ..., 5:7] = masks[3, ..., 4:6] = True
     segments = tuple(Segment(str(i), mask) for i, mask in enumerate(masks))
-    maps, layer_of = arrange_in_layers(segments)
+    maps, layer_of = arrange_in_layers(segments, (1, 2, 3, 4))
     assert layer_of == [0, 1, 0, 2]
     for number, (mask, layer) in enumerate(zip(masks, layer_of, strict=True), start=1):
         np.testing.assert_array_equal(maps[layer] == number, mask)
+
+
+def test_segments_keep_the_values_of_their_classes(tmp_path):
+    made = replace(two_overlapping(a_volume()), values=(2, 300))
+    write_seg_nrrd(made, tmp_path / "out.seg.nrrd")
+    read = read_label_file(tmp_path / "out.seg.nrrd")
+    assert [segment.value for segment in read.segments] == [2, 300]
+    for segment, known in zip(read.segments, made.segments, strict=True):
+        assert np.array_equal(read.mask(segment), known.mask)
