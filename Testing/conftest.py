@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import sys
 import tempfile
@@ -50,6 +51,20 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("TMPDIR", "TEMP", "TMP"):
             patch.setenv(name, temporary)
         patch.setattr(tempfile, "tempdir", temporary)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_hashes() -> Iterator[None]:
+    """Patients of a campaign are hashed slowly, which would take a minute in all of the tests."""
+    slow = hashlib.scrypt
+
+    def quick(text: bytes, *, n: int, **given: Any) -> bytes:
+        assert n >= 2**14
+        return slow(text, n=2, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashlib, "scrypt", quick)
         yield
 
 
