@@ -88,19 +88,15 @@ def write_dicom_seg(
         assert source is not None  # or reading would have raised
         frames = source_frames(headers, source)
         source_class = str(headers[0].SOPClassUID)
-        is_listed = complete_headers(headers, frames)
+        complete_headers(headers, frames)
         pixels, first = _stack(segmentation, frames, may_overlap=kind == "BINARY")
         seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels, kind)
         name_true_class(seg, headers[0].SOPClassUID, source_class)
         if frames[0].geometry is None:
             seg.PatientOrientation = headers[0].get("PatientOrientation")
-            if frames[0].number is not None:
-                name_true_frames(seg, {1: frames[0].number})
-        elif is_listed:
-            numbers = (frame.number or n for n, frame in enumerate(frames, start=1))
-            name_true_frames(seg, dict(enumerate(numbers, start=1)))
-        elif source.frame_numbers:
-            name_true_frames(seg, {number: number for number in source.frame_numbers})
+        numbers = {n: f.number for n, f in enumerate(frames, start=1) if f.number is not None}
+        if numbers:
+            name_true_frames(seg, numbers)
         seg.SeriesDescription = series_description
         if reviewer:
             seg.ContentCreatorName = reviewer.replace("\\", " ")[:64]

@@ -122,38 +122,31 @@ def name_true_class(seg: Dataset, told: str, uid: str) -> None:
 
 
 def name_true_frames(seg: Dataset, numbers: Mapping[int, int]) -> None:
-    """Correct the frame numbers in references, and drop references to frames that were not read.
-
-    highdicom refers to all frames at a position, such as of other times.
+    """Restore the frame numbers of the source file in references to it.
 
     Args:
         numbers: Numbers of the frames that were read, by the numbers that highdicom gives them; it
             gives none, which is 1 here, to a source image that was treated as single-frame.
     """
-    groups = seg.PerFrameFunctionalGroupsSequence
-    derivations = [d for group in groups for d in group.get("DerivationImageSequence", ())]
-    # All of them first, as segments on one frame share its item.
-    told = [
-        [(int(i.get("ReferencedFrameNumber") or 1), i) for i in d.SourceImageSequence]
-        for d in derivations
-    ]
-    for derivation, items in zip(derivations, told, strict=True):
-        for number, item in items:
-            item.ReferencedFrameNumber = numbers.get(number)
-        derivation.SourceImageSequence = [item for number, item in items if number in numbers]
+    derivations = (
+        derivation
+        for group in seg.PerFrameFunctionalGroupsSequence
+        for derivation in group.get("DerivationImageSequence", ())
+    )
+    # Segments on one frame share its item.
+    items = {id(item): item for d in derivations for item in d.SourceImageSequence}
+    for item in items.values():
+        item.ReferencedFrameNumber = numbers[int(item.get("ReferencedFrameNumber") or 1)]
 
 
-def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> bool:
+def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
     """Complete the headers in memory with attributes that the result needs; files stay unchanged.
 
     Text becomes Unicode, missing type 2 attributes become empty, and orientations that differ by
     rounding become equal. SpacingBetweenSlices is computed from positions: it is often absent, and
     some scanners state the gap between slices. A slice without a thickness gets one of 1 mm, which
-    a DICOM-SEG must state.
-
-    Returns:
-        Whether highdicom will number the frames from 1, in the order of `frames`, and not as in
-            their file.
+    a DICOM-SEG must state. A multi-frame file gets the given frames only, which highdicom will
+    number from 1.
     """
     # Patient and study are copied from the first header.
     first = headers[0]
@@ -167,7 +160,7 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         first.SOPClassUID = SecondaryCaptureImageStorage
         for keyword in _NOT_OF_A_PICTURE:
             first.pop(keyword, None)
-        return False
+        return
     if not first.get("FrameOfReferenceUID"):
         logger.warning(
             "The source series has no frame of reference; a new one is generated for the result."
@@ -175,14 +168,9 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         uid = generate_uid()
         for header in headers:
             header.FrameOfReferenceUID = uid
-    has_groups = "PerFrameFunctionalGroupsSequence" in first
-    is_listed = not _has_usual_groups(first) if has_groups else frames[0].number is not None
-    if is_listed:
-        _add_groups(first, frames)
     measures = first
-    if "PerFrameFunctionalGroupsSequence" in first:
-        shared = first.SharedFunctionalGroupsSequence[0]
-        measures = shared.get("PixelMeasuresSequence", [Dataset()])[0]
+    if frames[0].number is not None:
+        measures = _add_groups(first, frames)
     else:
         _as_single_frames(headers, frames)
         _unify_orientation(headers)
@@ -192,18 +180,6 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
     if not measures.get("SliceThickness"):
         thickness_mm = spacing or PLANAR_THICKNESS_MM
         measures.SliceThickness = DSfloat(thickness_mm, auto_format=True)
-    return is_listed
-
-
-def _has_usual_groups(header: Dataset) -> bool:
-    """Whether functional groups are where highdicom expects them: only the position by frame."""
-    shared = (header.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
-    frames = header.PerFrameFunctionalGroupsSequence
-    return (
-        "PixelMeasuresSequence" in shared
-        and "PlaneOrientationSequence" in shared
-        and all("PlanePositionSequence" in frame for frame in frames)
-    )
 
 
 def _as_single_frames(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
@@ -226,10 +202,13 @@ def _as_single_frames(headers: Sequence[Dataset], frames: Sequence[SourceFrame])
             header.pop("NumberOfFrames", None)
 
 
-def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
+def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> Dataset:
     """Replace or add functional groups of a multi-frame object by those of the given frames.
 
     The header gets an enhanced SOP class; `name_true_class` corrects the references to it.
+
+    Returns:
+        The pixel measures, which all frames share.
     """
     placed = [frame.geometry for frame in frames if frame.geometry is not None]
     measures, orientation, shared = Dataset(), Dataset(), Dataset()
@@ -250,6 +229,7 @@ def _add_groups(header: Dataset, frames: Sequence[SourceFrame]) -> None:
     header.SOPClassUID, header.NumberOfFrames = EnhancedCTImageStorage, len(placed)
     header.SharedFunctionalGroupsSequence = [shared]
     header.PerFrameFunctionalGroupsSequence = groups
+    return measures
 
 
 def _set_position(item: Dataset, frame: PlacedFrame) -> None:
