@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import slicer
-from pumit.campaign import Campaign
+from pumit.campaign import Campaign, ScanEntry
 from pumit.export.volume_file import write_volume_file
 from pumit.segmentation import Segment, Segmentation
 from pumit.volume import Volume
+from slicer.i18n import tr as _
 
 from PUMITTrainLib.campaign.loading import DRAWN
 from PUMITTrainLib.cases.scene_pairs import scenePairs
@@ -98,9 +99,9 @@ class SceneScans:
 
     def keepDrawn(self, campaign: Campaign) -> None:
         """Save the scene's segmentations as drafts, to be reviewed."""
+        leaveOutOthers(campaign, lambda entry: self._scanOf(entry) is not None)
         for entry in campaign.scans():
-            keys = ((entry.path, entry.series.partition("#")[0]), (entry.path, ""))
-            scan = next((self._written[key] for key in keys if key in self._written), None)
+            scan = self._scanOf(entry)
             if scan is None or not scan.drawn:
                 continue
             with tempfile.TemporaryDirectory(prefix="pumit-", ignore_cleanup_errors=True) as folder:
@@ -112,6 +113,10 @@ class SceneScans:
                 masks = campaign.masks(entry, labels, volume, keeps_others=True)
                 segments = tuple(Segment(name, mask) for name, mask in masks.items())
                 campaign.save_draft(entry, Segmentation(volume, segments, DRAWN))
+
+    def _scanOf(self, entry: ScanEntry) -> SceneScan | None:
+        keys = ((entry.path, entry.series.partition("#")[0]), (entry.path, ""))
+        return next((self._written[key] for key in keys if key in self._written), None)
 
 
 def _unused(text: str, isTaken: Callable[[str], bool]) -> str:
@@ -128,19 +133,29 @@ def _hasSegments(label: Any) -> bool:
     return isMap or label.GetSegmentation().GetNumberOfSegments() > 0
 
 
-def databaseSeries(text: str) -> tuple[list[Path], int]:
-    """Find folders of series in Slicer's DICOM database.
+def leaveOutOthers(campaign: Campaign, isWanted: Callable[[ScanEntry], bool]) -> None:
+    """Leave out series that are only in a folder of the wanted ones; on a worker thread."""
+    others = [entry for entry in campaign.scans() if not isWanted(entry)]
+    for entry in others:
+        campaign.leave_out(entry)
+    if others:
+        words = _("Left out, since only their folders were wanted: {count} series.")
+        campaign.problems.append(words.format(count=len(others)))
+
+
+def databaseSeries(text: str) -> tuple[dict[str, Path], int]:
+    """Find series in Slicer's DICOM database.
 
     Args:
         text: Part of the series description or modality, ignoring case; empty for all.
 
     Returns:
-        The folders, and the number of all series in the database.
+        The folder of each, by SeriesInstanceUID, and the number of all series in the database.
     """
     database = getattr(slicer, "dicomDatabase", None)
     if database is None or not database.isOpen:
-        return [], 0
-    folders: dict[Path, None] = {}
+        return {}, 0
+    found: dict[str, Path] = {}
     count = 0
     for patient in database.patients():
         for study in database.studiesForPatient(patient):
@@ -148,8 +163,8 @@ def databaseSeries(text: str) -> tuple[list[Path], int]:
                 count += 1
                 files = database.filesForSeries(series)
                 if files and text.lower() in _described(database, series).lower():
-                    folders[Path(files[0]).parent] = None
-    return list(folders), count
+                    found[series] = Path(files[0]).parent
+    return found, count
 
 
 def _described(database: Any, series: str) -> str:
@@ -168,5 +183,6 @@ def _fileOf(node: Any) -> tuple[Path | None, str]:
     if uids and database is not None and database.isOpen:
         file = database.fileForInstance(uids[0])
         return (Path(file).parent, database.seriesForFile(file)) if file else (None, "")
-    name = storage.GetFileName() if storage is not None else ""
+    isOneFile = storage is not None and storage.GetNumberOfFileNames() < 2  # not a file per slice
+    name = storage.GetFileName() if isOneFile else ""
     return (Path(name) if name and Path(name).is_file() else None), ""

@@ -12,7 +12,7 @@ from PUMITSlicerLib.review import ReviewRow
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.campaign.campaign_work import CampaignView
-from PUMITTrainLib.campaign.scan_sources import SceneScans, databaseSeries
+from PUMITTrainLib.campaign.scan_sources import SceneScans, databaseSeries, leaveOutOthers
 from PUMITTrainLib.panel.curves import Color, Curve, drawCurves
 from PUMITTrainLib.panel.widgets import (
     AMBER,
@@ -423,12 +423,18 @@ class CampaignSection:
                 return
             work.create(folder, scene.paths, classes, scene.keepDrawn)
         elif source == _DATABASE:
-            folders, count = databaseSeries(ui.campaignSeriesEdit.text.strip())
-            if not folders:
+            found, count = databaseSeries(ui.campaignSeriesEdit.text.strip())
+            if not found:
                 words = _("None of the {count} series of Slicer's DICOM database fits.")
                 status.problem(words.format(count=count))
                 return
-            work.create(folder, lambda: folders, classes)
+            folders = list(dict.fromkeys(found.values()))
+            work.create(
+                *(folder, lambda: folders, classes),
+                lambda campaign: leaveOutOthers(
+                    campaign, lambda entry: entry.series.partition("#")[0] in found
+                ),
+            )
         else:
             scans = ui.campaignScansEdit.currentPath.strip()
             if not scans:

@@ -779,6 +779,20 @@ def test_a_scan_under_a_transform_is_taken_where_its_segments_are(modules):
     assert (labels.doubts, int((labels.volume.array > 0).sum())) == ((), 48)
 
 
+def test_a_scan_of_many_dicom_files_is_taken_whole(modules, tmp_path):
+    """As added by its files, without Slicer's DICOM database: it was its first slice."""
+    from export_scene import loadSeries
+    from pumit.export.dicom_series import write_dicom_series
+
+    volume, _labels = makeScan(0)
+    write_dicom_series(volume, tmp_path / "series")
+    modules.addSegmentation(loadSeries(tmp_path / "series", None), "drawn")
+    campaign = createOfScene(modules)
+    (scan,) = campaign.scans()
+    assert (campaign.volume(scan).shape, scan.state) == (volume.shape, "open")
+    assert campaign.files(scan).shown is not None
+
+
 def test_series_of_one_folder_keep_their_own_segments(modules, dicomDatabase, tmp_path):
     from export_scene import loadSeries
     from harness.storage.ctk_dicom_database import indexFolder
@@ -867,8 +881,36 @@ def test_series_of_slicers_dicom_database_are_found_without_their_files(
     write_dicom_series(volume, tmp_path / "study", patient_name="Doe^J", patient_id="77")
     indexFolder(dicomDatabase, tmp_path / "study")
     monkeypatch.delattr(type(dicomDatabase), "fileValue")
-    assert databaseSeries("ct") == ([tmp_path / "study"], 1)
-    assert databaseSeries("no such words") == ([], 1)
+    found, count = databaseSeries("ct")
+    assert (list(found.values()), count) == ([tmp_path / "study"], 1)
+    assert databaseSeries("no such words") == ({}, 1)
+
+
+def test_series_that_only_share_a_folder_are_left_out(modules, dicomDatabase, tmp_path):
+    """All patients of the folder were in the campaign."""
+    import pydicom
+    from harness.storage.ctk_dicom_database import indexFolder
+    from pumit.export.dicom_series import write_dicom_series
+
+    (tmp_path / "pacs").mkdir()
+    for number in range(2):
+        volume, _labels = makeScan(number)
+        files = write_dicom_series(volume, tmp_path / f"series{number}").source.files
+        for file in files:
+            dataset = pydicom.dcmread(file)
+            dataset.SeriesDescription = f"phase {number}"
+            dataset.save_as(tmp_path / "pacs" / f"{number}-{file.name}")
+    indexFolder(dicomDatabase, tmp_path / "pacs")
+    ui = modules.ui
+    modules.press(ui.campaignNewButton)
+    modules.choose(ui.campaignSourceSelector, "database")
+    ui.campaignFolderEdit.currentPath = str(modules.folder)
+    ui.campaignSeriesEdit.text = "phase 1"
+    ui.campaignClassesEdit.text = "outer"
+    modules.press(ui.campaignCreateButton)
+    modules.look()
+    assert modules.ui.campaignTitleLabel.text == "2 scans: 1 open, 1 left out"
+    assert "1 series" in modules.status
 
 
 def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(modules, dicomDatabase, tmp_path):
