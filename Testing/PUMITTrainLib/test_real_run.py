@@ -129,3 +129,7 @@ def test_run_outlives_scene_and_module_is_taken_up_after_a_kill_and_finished(rea
     assert Path(results.model).is_file()
     assert results.scores
     assert results.cardFile is not None
+    # It leaves nothing of its own.
+    runs.remove(folder)
+    real.settle()
+    assert not folder.exists(), real.status

@@ -14,7 +14,12 @@ from typing import Any
 from pumit.errors import ExportError, PumitError, ServiceError
 from pumit.runs import (
     COMPARISON,
+    CONTROL,
+    LOCK,
+    LOG,
+    PICTURES,
     RECIPE,
+    STATUS,
     TEXT_LOG,
     ControlCommand,
     RunStatus,
@@ -31,7 +36,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.plan.starter import Starter
-from PUMITTrainLib.processes import sentenceOf
+from PUMITTrainLib.processes import OUTPUT, sentenceOf
 from PUMITTrainLib.runs.curves import Curves, Overlay
 from PUMITTrainLib.runs.run_view import RunView, viewOf
 
@@ -106,6 +111,44 @@ def _endOf(path: Path) -> str:
     except OSError:
         return ""
     return text if size <= _SHOWN_BYTES else text.partition("\n")[2]
+
+
+# What trainings and this panel leave in the folder of a run, as patterns of names. Its status, by
+# which it is listed, goes last.
+_MADE = (
+    *(LOG, TEXT_LOG, RECIPE, OUTPUT, CONTROL, LOCK, COMPARISON, "started.json", "registered.json"),
+    *("*.safetensors", "validation.json", "cross_validation.json", "answers.csv", "rows.jsonl"),
+    *("card.md", "card.json", "case_numbers.json", "curves.png", "index.html", PICTURES, PRECEDING),
+    *("fold_*", "rate_*", ".????????????-*"),  # the last: half written when it was killed
+    STATUS,
+)
+_MOST_NAMES = 3
+# Names that a folder outside that of all runs may have for other things, too.
+_USUAL = ("data", "thumbnails", "prepared", "cache", "final", "runs", "recipes")
+
+
+def deleteRun(folder: Path, *, isOwnFolder: bool) -> list[str]:
+    """Delete what a run has made; on a thread.
+
+    Args:
+        isOwnFolder: Whether the folder was made for the run.
+
+    Returns:
+        Names of what else is in its folder, which is kept; empty if the folder is deleted.
+
+    Raises:
+        OSError: If something cannot be deleted.
+    """
+    for pattern in (*(_USUAL if isOwnFolder else ()), *_MADE):
+        for path in folder.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    kept = sorted(path.name for path in folder.iterdir())
+    if not kept:
+        folder.rmdir()
+    return kept
 
 
 # While the panel is shown: often enough for a curve, rarely enough to go unnoticed.
@@ -372,7 +415,7 @@ class Runs:
         self.poll()
 
     def remove(self, folder: Path) -> None:
-        """Delete the folder of a run that has ended; its entry in the model index stays."""
+        """Delete what a run that has ended has made; its entry in the model index stays."""
         running = _("A running training cannot be deleted; stop it first.")
         view = next((view for view in self.all if view.folder == folder), None)
         if view is None or not view.canRemove:
@@ -381,15 +424,21 @@ class Runs:
         if folder == self._folder:
             self.select(None)
 
-        def delete() -> None:
+        isOwnFolder = folder.parent == self._parts.root
+
+        def delete() -> list[str]:
             status = read_status(folder)
             if status is not None and status.is_alive:  # another Slicer has resumed it
                 raise ServiceError(running)
             with suppress(FileNotFoundError):
-                shutil.rmtree(folder)
+                return deleteRun(folder, isOwnFolder=isOwnFolder)
+            return []
 
-        def done(_result: None) -> None:
-            self._status.done(_("{name} is deleted.").format(name=view.name))
+        def done(kept: list[str]) -> None:
+            words = _("{name} is deleted.")
+            if kept:
+                words = _("{name} is deleted, but not what else is in its folder: {files}.")
+            self._status.done(words.format(name=view.name, files=", ".join(kept[:_MOST_NAMES])))
             self.poll()
 
         def refuse(error: Exception) -> None:

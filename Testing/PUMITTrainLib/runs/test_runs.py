@@ -262,6 +262,26 @@ def test_only_a_run_that_ended_is_deleted(train):
     assert train.logic.runs.selected is None
 
 
+@pytest.mark.parametrize("isOutside", [False, True])
+def test_what_the_user_put_into_the_folder_of_a_run_is_kept(train, tmp_path, isOutside):
+    folder = tmp_path / "mine" if isOutside else train.root / "mine"
+    writeRun(folder, "finished")
+    made = ("best.safetensors", "log.txt", "pictures/worst_1.png", "fold_1/status.json")
+    own = ("notes.txt", "scans/CT.nrrd", *(["data/CT.nrrd"] if isOutside else []))
+    for name in (*made, "data/CT.nrrd", *own):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name, encoding="utf-8")
+    train.logic.runs.select(folder)
+    train.poll()
+    train.logic.runs.remove(folder)
+    train.settle()
+    left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert left == set(own)
+    assert train.status.startswith("mine is deleted, but not what else is in its folder: ")
+    assert "notes.txt" in train.status
+    assert train.logic.runs.all == ()
+
+
 def test_log_for_a_person_is_shown_to_its_end(train):
     folder = train.root / "run"
     writeRun(folder)
