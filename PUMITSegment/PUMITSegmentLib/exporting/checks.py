@@ -289,7 +289,8 @@ def _volume_problems(
         yield _stop(_("There is no volume; choose the one that was segmented."))
         return
     try:
-        readVolume(volumeNode)
+        # Only statistics use the voxels.
+        readVolume(volumeNode, isFinite=choice.format.isStatistics)
     except PumitError as error:
         yield _stop(str(error))
         return

@@ -352,7 +352,7 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
 
 
 def _geometry(volumeNode) -> Volume:
-    volume = readVolume(volumeNode)
+    volume = readVolume(volumeNode, isFinite=False)
     # Geometry without voxels: the file does not depend on them.
     nothing = np.broadcast_to(np.zeros((), np.uint8), volume.shape)
     return Volume(nothing, volume.spacing_mm, volume.origin_lps, volume.direction)

@@ -10,7 +10,7 @@ from pumit.export.dicom_series import write_dicom_series
 from pumit.volume import Volume
 from PUMITSegmentLib.exporting import checks as export_checks
 from PUMITSegmentLib.exporting.checks import findProblems
-from PUMITSegmentLib.exporting.export import ExportChoice, Format
+from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage, readVolume
 from PUMITSlicerLib.terms import TermSearch, assignTerm, newSegment
 from pydicom import dcmread
@@ -75,6 +75,20 @@ def test_sound_export_has_no_problem(problems, node, volume_node, format_):
     assert problems(node, volume_node, format_) == []
     node.GetSegmentation().GetNthSegment(0).SetName("Läsion 病变")
     assert problems(node, volume_node, format_) == []
+
+
+def test_a_scan_that_is_mostly_nan_only_has_no_statistics(problems, scene, tmp_path):
+    """As one that was registered to a larger one; no format could be exported."""
+    array = np.full(SHAPE, np.nan, np.float32)
+    array[:2] = 1.0
+    volume_node = addVolumeNode("Registered", Volume(array, (2.0, 1.0, 1.0)))
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Segments")
+    node.SetReferenceImageGeometryParameterFromVolumeNode(volume_node)
+    add(node, "liver", volume_node)
+    assert stops(problems(node, volume_node, "NIFTI")) == []
+    choice = ExportChoice(Format.NIFTI, tmp_path)
+    assert write(collect(node, volume_node, choice)).path.is_file()
+    assert "NaN" in stops(problems(node, volume_node, "STATISTICS_CSV"))[0]
 
 
 def test_nothing_at_all_is_said_in_a_sentence_each(problems, scene):
