@@ -31,6 +31,7 @@ from pumit.system.wording import listed
 
 MOST_NAMES = 20  # shown per scan
 TABLE_SUFFIXES = (".csv", ".json")  # of a classifier
+NOT_OF_CLASSIFIER = ("box", "channel", "channel_files", "flips", "statistics", "manifest")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -326,6 +327,8 @@ def _classify(args: argparse.Namespace, scans: list[Scan]) -> int:
     from pumit.inference.automatic.classifier import load_classifier
     from pumit.volume import Volume
 
+    if unused := next((key for key in NOT_OF_CLASSIFIER if getattr(args, key)), None):
+        raise PumitError(f"--{unused.replace('_', '-')} is not for a classifier; leave it out.")
     if args.output is not None:
         if args.output.suffix.lower() not in TABLE_SUFFIXES:
             raise ExportError(

@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 
 from pumit.errors import CheckpointError, VolumeError
-from pumit.preprocessing.channels import image_channels
+from pumit.preprocessing.channels import image_channels, is_colour
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.preprocessing.normalization import Normalization
 from pumit.preprocessing.resize import resize
 from pumit.volume import Volume
-
-# Colour images are converted to grey; any other number of channels must match the network's.
-COLOUR_CHANNELS = (3, 4)
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,9 @@ class ClassifierInput:
 
         Raises:
             VolumeError: If the number of channels is neither the network's nor that of a grey or
-                colour image.
+                colour image, or some voxels are not finite.
         """
-        if volume.channels not in (1, self.channels, *COLOUR_CHANNELS):
+        if volume.channels not in (1, self.channels) and not is_colour(volume):
             raise VolumeError(
                 f"The image has {volume.channels} channels, but the classifier needs "
                 f"{self.channels}."
@@ -122,4 +119,8 @@ class ClassifierInput:
                 x = resize(view, self.size)
             x = x.mul_(scaling.factor).add_(scaling.offset)
             out[i] = x.clamp_(*scaling.limits) if scaling.limits else x
+        if not bool(out.isfinite().all()):
+            raise VolumeError(
+                "The image holds NaN or infinite voxels; repair it or export it again."
+            )
         return out

@@ -65,8 +65,10 @@ class Normalization:
         if self.above_minimum and (values > values.min()).any():
             values = values[values > values.min()]
         if self.method == "zscore":
-            deviation = float(values.std())
-            return Scaling(1 / max(deviation, 1e-8), -float(values.mean()) / max(deviation, 1e-8))
+            # Of equal voxels the deviation may be a rounding error.
+            least = max(1e-6 * float(np.abs(values).max()), 1e-30)
+            deviation = max(float(values.std()), least)
+            return Scaling(1 / deviation, -float(values.mean()) / deviation)
         low, high = (float(q) for q in np.percentile(values, self.source))
         if not high > low:  # a binary image has only one value above its minimum
             low, high = float(everything.min()), float(everything.max())

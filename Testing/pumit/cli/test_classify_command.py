@@ -102,3 +102,9 @@ def test_bad_input_ends_in_one_line(refused, scan, model, tmp_path, tiny_checkpo
     out = tmp_path / "a.csv"
     assert "missing.nii.gz" in refused("predict", missing, "--model", model, "-o", out)
     assert "folder with -o" in refused("predict", scan, "--model", tiny_checkpoint)
+
+
+@pytest.mark.parametrize("option", ["--channel-files", "--channel=1", "--flips", "--manifest"])
+def test_an_option_that_would_change_nothing_is_refused(refused, scan, model, option):
+    name = option.partition("=")[0]
+    assert f"{name} is not for a classifier" in refused("predict", scan, "--model", model, option)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, VolumeError
 from pumit.preprocessing.classifier_input import ClassifierInput
 from pumit.preprocessing.normalization import Normalization
 from pumit.volume import Volume
@@ -73,3 +73,21 @@ def test_a_damaged_recipe_is_refused(change):
         ClassifierInput.from_recipe({"input": row})
     with pytest.raises(CheckpointError):
         ClassifierInput.from_recipe({})
+
+
+@pytest.mark.parametrize(
+    ("scan", "network", "dtype"), [(4, 3, np.int16), (3, 1, np.float32), (2, 3, np.uint8)]
+)
+def test_channels_that_are_no_colours_are_not_left_out(scan, network, dtype):
+    """Of four sequences of MR, a network of three channels would see the first one only."""
+    volume = Volume(np.arange(scan * 64).reshape(scan, 4, 4, 4).astype(dtype))
+    with pytest.raises(VolumeError, match=f"{scan} channels, but the classifier needs {network}"):
+        ClassifierInput((4, 4, 4), network).prepare(volume)
+
+
+@pytest.mark.parametrize("method", ["percentiles", "zscore", "range"])
+def test_a_voxel_that_is_no_number_is_refused(rng, method):
+    array = rng.normal(size=(4, 4, 4))
+    array[1, 2, 3] = np.nan
+    with pytest.raises(VolumeError, match="NaN"):
+        ClassifierInput((2, 2, 2), 1, Normalization(method, (0, 1), (0, 1))).prepare(Volume(array))

@@ -1,6 +1,7 @@
 """Intensities are scaled as the recipe says, whatever the scan."""
 
 import numpy as np
+import pytest
 from pumit.preprocessing.normalization import Normalization
 
 
@@ -31,3 +32,13 @@ def test_a_constant_image_is_flat_and_finite():
     found = scaled(np.full((2, 4, 4), 5.0))
     assert np.isfinite(found).all()
     assert np.ptp(found) == 0
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e-9, 1.0, 1e9])
+def test_the_unit_of_intensities_does_not_matter(rng, unit):
+    """Diffusivities in square metres per second are about 1e-9."""
+    array = rng.normal(3, 1, (8, 8, 8))
+    found = Normalization("zscore", above_minimum=False).scaling(array * unit).scaled(array * unit)
+    assert (found.mean(), found.std()) == pytest.approx((0, 1), abs=1e-6)
+    flat = np.full((4, 4, 4), 0.1 * unit)
+    assert np.abs(Normalization("zscore").scaling(flat).scaled(flat)).max() < 1e-3

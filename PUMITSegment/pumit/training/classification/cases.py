@@ -59,6 +59,7 @@ class ClassificationData:
         splits: Cases of "train", "val" and optionally "test".
         is_stored_as_shown: Whether all images have the same orientation without headers, as in
             MedMNIST; else they are reoriented by their headers.
+        has_bytes: Whether all images are unsigned bytes, of which 0 is black and 255 white.
         notes: Remarks on the splits, for the user.
         set_aside: Names of the cases of each split that the folders do not give.
     """
@@ -66,6 +67,7 @@ class ClassificationData:
     classes: tuple[str, ...]
     splits: dict[str, Cases]
     is_stored_as_shown: bool
+    has_bytes: bool = False
     notes: tuple[str, ...] = ()
     set_aside: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -124,6 +126,8 @@ class ClassificationData:
                 problem = doubt = ""
                 if volume.channels != channels:
                     problem = f"It has {count_of(volume.channels, 'channel')}, others {channels}."
+                elif volume.array.dtype.kind == "f" and np.isnan(volume.array).any():
+                    problem = "It holds NaN voxels; repair it or export it again."
                 elif where != place:
                     problem = f"It is the same image as {same}; remove one."
                 elif same != name:

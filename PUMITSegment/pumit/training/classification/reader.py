@@ -65,8 +65,9 @@ def _file(paths: Sequence[Path], index: int) -> Volume:
 def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData:
     """Read a file of MedMNIST v2, 2D or 3D, of any image size.
 
-    It holds `train_images`, `train_labels` and the same for `val` and `test`: uint8 images of shape
-    (N, D, H, W) or (N, H, W), colour last; labels (N, 1), or multi-label 0 or 1 (N, L).
+    It holds `train_images`, `train_labels` and the same for `val` and `test`: images of shape
+    (N, D, H, W) or (N, H, W), colour last, uint8 in MedMNIST; labels (N, 1), or multi-label 0 or 1
+    (N, L).
 
     Args:
         classes: Class names in order of their indices; by default the indices.
@@ -97,7 +98,8 @@ def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData
         cases = [f"{split} image {i}" for i in range(len(images))]
         read = partial(_image, images, dimensions == 2, is_colour)
         splits[split] = Cases(cases, labels[split], read)
-    return ClassificationData(names, splits, is_stored_as_shown=True)
+    has_bytes = all(arrays[f"{split}_images"].dtype == np.uint8 for split in SPLITS)
+    return ClassificationData(names, splits, is_stored_as_shown=True, has_bytes=has_bytes)
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

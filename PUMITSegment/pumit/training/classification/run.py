@@ -68,11 +68,9 @@ def read_data(recipe: ClassificationRecipe, resolve: Callable[[str], Path]) -> C
 
 
 def form_of(
-    recipe: ClassificationRecipe, sizes: Mapping[str, Any], is_stored: bool
+    recipe: ClassificationRecipe, sizes: Mapping[str, Any], data: ClassificationData
 ) -> ClassifierInput:
     """Return the input format of the network, for sizes with all defaults filled in.
-
-    Images that are stored as shown have no headers, as in MedMNIST.
 
     Raises:
         PumitError: If the patch is not fixed, the size is not a multiple of it, or the intensity
@@ -88,8 +86,8 @@ def form_of(
             f"image_size {d} x {h} x {w} is no multiple of the network's patch "
             f"{' x '.join(map(str, patch))}; change one of them."
         )
-    orientation = recipe.orientation or ("stored" if is_stored else "anatomical")
-    normalization = BYTES if is_stored else Normalization()
+    orientation = recipe.orientation or ("stored" if data.is_stored_as_shown else "anatomical")
+    normalization = BYTES if data.has_bytes else Normalization()
     if recipe.intensity is not None:
         normalization = Normalization.from_recipe(recipe.intensity.model_dump())
     factor = 0.5 if recipe.random_intensity else 1.0
@@ -142,7 +140,7 @@ class ClassificationJob(TrainingJob[ClassificationRecipe]):
         run = self.run
         self.data = read_data(self.recipe, run.file.path)
         self.sizes = sizes = sizes_of(self.recipe, self.data)
-        self.form = form_of(self.recipe, sizes, self.data.is_stored_as_shown)
+        self.form = form_of(self.recipe, sizes, self.data)
         table = zip(self.form.size, sizes["fixed_patch"], strict=True)
         sizes["position_table"] = [n // p for n, p in table]
         self.start = self._start()

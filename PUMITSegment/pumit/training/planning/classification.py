@@ -76,7 +76,7 @@ def plan_classifier(request: PlanRequest) -> Planned:
     given: dict[str, Any] = {"precision": "fp32", **recipe.schedule.named()}
     data = read_data(recipe, request.resolve)
     sizes = sizes_of(recipe, data)
-    form = form_of(recipe, sizes, data.is_stored_as_shown)
+    form = form_of(recipe, sizes, data)
     sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
     counts = {name: len(cases) for name, cases in data.splits.items()}
     reading, shape = _sample(data, form, request)

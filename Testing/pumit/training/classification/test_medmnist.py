@@ -8,6 +8,9 @@ import pytest
 from pumit.errors import PumitError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.training.classification.reader import read_classification_data
+from pumit.training.classification.run import form_of
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.model import read_model
 
 COUNTS = {"train": 6, "val": 4, "test": 4}
 
@@ -110,3 +113,20 @@ def test_another_file_is_refused(tmp_path, content):
     np.save(tmp_path / "set.npy", np.zeros(3))
     with pytest.raises(PumitError, match=r"no \.npz file"):
         read_classification_data(tmp_path / "set.npy")
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1 / 255), (np.uint16, 16)])
+def test_images_of_another_type_are_scaled_by_their_own_range(tmp_path, dtype, scale):
+    content = arrays()
+    plain = read_classification_data(save(tmp_path, content))
+    for split in COUNTS:
+        scaled = scale * content[f"{split}_images"].astype(float)
+        content[f"{split}_images"] = scaled.astype(dtype)
+    other = read_classification_data(save(tmp_path, content))
+    recipe = read_model(ClassificationRecipe, {"data": {"file": "set.npz"}}, "")
+    sizes = {"fixed_patch": [4, 4, 4], "position_table": [1, 1, 1], "in_channels": 1}
+    first, second = (
+        form_of(recipe, sizes, data).prepare(data.splits["train"].read(0))
+        for data in (plain, other)
+    )
+    assert float((first - second).abs().max()) < 0.05
