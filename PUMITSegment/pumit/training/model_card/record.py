@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,7 +28,7 @@ from pumit.geometry import Triple
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.user_index import description_of
-from pumit.runs import RECIPE, read_log
+from pumit.runs import RECIPE, read_log, read_status
 from pumit.segmentation import TISSUE
 from pumit.training.classification.cases import named_split
 from pumit.training.preceding import FOLDER
@@ -275,20 +275,19 @@ def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
 
     For several true classes it is their mean; without any, it is one minus the highest probability.
     """
-    with path.open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.DictReader(handle))
+    rows = _answers(path)
     found = []
-    for split in dict.fromkeys(row["split"] for row in rows):
-        of_split = [row for row in rows if row["split"] == split]
+    for split in dict.fromkeys(row.split for row in rows):
+        of_split = [row for row in rows if row.split == split]
         scores, hits = [], []
         for row in of_split:
-            answer = _probabilities(row)
-            truth = [name for name in row["truth"].split(";") if name in answer]
+            answer = row.probabilities
+            truth = [name for name in row.truth.split(";") if name in answer]
             of_truth = [answer[name] for name in truth] or [1 - max(answer.values())]
             right = max(answer, key=lambda name: answer[name]) in truth
             hits.append(float(right) if len(truth) == 1 else None)
             true = {"true class": sum(of_truth) / len(of_truth)}
-            case = numbers[name_of(row["split"], row["case"])]
+            case = numbers[name_of(row.split, row.case)]
             scores.append(CaseMeasures(case, {**answer, **true}))
         means = {"right": {"accuracy": mean_of(hits)}} | _by_class(of_split)
         caption = "the probability that it gives each class, and the true one"
@@ -305,23 +304,35 @@ def name_of(split: str, case: str) -> str:
 def answered_names(folder: Path) -> list[str]:
     """Return the names of the cases in `answers.csv`; empty without the file."""
     try:
-        with (folder / ANSWERS).open(encoding="utf-8", newline="") as handle:
-            return [name_of(row["split"], row["case"]) for row in csv.DictReader(handle)]
-    except (OSError, KeyError, ValueError, csv.Error):
+        return [name_of(row.split, row.case) for row in _answers(folder / ANSWERS)]
+    except (OSError, ValueError, csv.Error):
         return []
 
 
-def _probabilities(row: Mapping[str, str]) -> dict[str, float]:
-    return {k: float(v) for k, v in row.items() if k not in ("split", "case", "truth")}
+class _Answer(NamedTuple):
+    split: str
+    case: str
+    truth: str
+    probabilities: dict[str, float]
 
 
-def _by_class(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[str, Mean]]:
-    """Return the accuracy of each class over the cases that have it."""
+def _answers(path: Path) -> list[_Answer]:
+    """Return the rows of `answers.csv`; by position, as a class may be called `case`."""
+    with path.open(encoding="utf-8", newline="") as handle:
+        head, *rows = csv.reader(handle)
+    return [
+        _Answer(split, case, truth, dict(zip(head[3:], map(float, shares), strict=True)))
+        for split, case, truth, *shares in rows
+    ]
+
+
+def _by_class(rows: Sequence[_Answer]) -> dict[str, dict[str, Mean]]:
+    """Return the accuracy of each class over the cases that have it alone."""
     found = {}
-    for name in dict.fromkeys(row["truth"] for row in rows if ";" not in row["truth"]):
-        answers = [_probabilities(row) for row in rows if row["truth"] == name]
+    for name in dict.fromkeys(row.truth for row in rows if row.truth and ";" not in row.truth):
+        answers = [row.probabilities for row in rows if row.truth == name]
         hits = [float(max(a, key=lambda k: a[k]) == name) for a in answers]
-        found[f"right of {name or 'none'}"] = {"accuracy": mean_of(hits)}
+        found[f"right of {name}"] = {"accuracy": mean_of(hits)}
     return found
 
 
@@ -476,7 +487,8 @@ def gather(
     schedule = {k: v for k, v in schedule.items() if v is not None}
     data = given.get("data", {})
     counts = training.get("cases")
-    planned = int(schedule.get("steps", log.last_step))
+    status = read_status(folder)  # with epochs, the recipe has no steps
+    planned = int(schedule.get("steps") or (status and status.steps) or log.last_step)
     budget = float(schedule.get("seconds", 0))
     is_spent = budget > 0 and log.seconds >= _ENDED * budget
     memory = [r["memory_gib"] for r in log.steps if "memory_gib" in r]

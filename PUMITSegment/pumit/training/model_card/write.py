@@ -242,7 +242,7 @@ def best_of(folder: Path) -> Path:
         if path.is_file():
             return path
     raise CheckpointError(
-        f"The run in {folder.name} has no model yet; its first validation makes one."
+        f"The run in {folder.absolute().name} has no model yet; its first validation makes one."
     )
 
 

@@ -14,6 +14,7 @@ from labelled_scans import ball_and_box, write
 from PIL import Image
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.models.user_index import card_files
+from pumit.runs import RunStatus, write_status
 from pumit.training.model_card.record import RunLog, case_numbers, fold_of, without_paths
 from pumit.training.model_card.write import span, write_card
 
@@ -317,3 +318,39 @@ def test_a_fold_says_which_it_is(tmp_path):
     (fold / "started.json").write_text(json.dumps(started))
     assert fold_of(fold) == "1 of 5"
     assert fold_of(tmp_path / "nowhere") == ""
+
+
+def answered(run: Path, rows: list[str], **recipe: Any) -> str:
+    """The card of a classifier with these answers."""
+    run.mkdir(exist_ok=True)
+    content = {"name": "made", "kind": "classifier", "network": "n", **recipe}
+    save_checkpoint(run / "made.safetensors", {"w": torch.zeros(3)}, content)
+    (run / "answers.csv").write_text("\n".join(rows) + "\n")
+    return write_card(run, run / "made.safetensors").read_text()
+
+
+def test_a_class_may_be_called_as_a_column_of_the_answers(tmp_path):
+    classes = [{"name": "case"}, {"name": "control"}]
+    rows = ["split,case,truth,case,control", "val,a,case,0.9,0.1", "val,b,control,0.8,0.2"]
+    text = answered(tmp_path / "run", rows, classes=classes)
+    assert "| case | case | control | true class |" in text
+    assert "| case 1 | 0.900 | 0.100 | 0.900 |" in text
+    assert "| right of control | 0.000 |" in text
+
+
+def test_cases_without_any_class_are_not_called_wrong(tmp_path):
+    classes = [{"name": "a"}, {"name": "b"}]
+    rows = ["split,case,truth,a,b", "val,x,,0.1,0.2", "val,y,a,0.9,0.3", "val,z,a;b,0.9,0.8"]
+    text = answered(tmp_path / "run", rows, classes=classes, is_multi_label=True)
+    assert "| right of a | 1.000 |" in text
+    assert "none" not in text[text.index("| right |") : text.index("| case 1 |")]
+
+
+def test_a_run_by_epochs_that_was_stopped_says_so(tmp_path):
+    """Its recipe has no number of steps."""
+    run = tmp_path / "run"
+    run.mkdir()
+    write_log(run, [{"step": s, "loss": 1.0, "seconds": float(s)} for s in (10, 20)])
+    write_status(run, RunStatus("stopped", steps=200, model="made.safetensors"))
+    text = answered(run, ["split,case,truth,a,b"], classes=[{"name": "a"}, {"name": "b"}])
+    assert "Its training was stopped at step 20 of 200 (10 %)" in text
