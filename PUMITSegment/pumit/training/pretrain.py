@@ -8,8 +8,7 @@ from pumit.errors import PumitError
 from pumit.training.preceding import CACHE
 from pumit.training.recipes.pretraining import OWN_TOKENIZER
 from pumit.training.recipes.reader import read_yaml
-from pumit.training.train import check_name, finetune
-from pumit.training.validate import read_recipe
+from pumit.training.train import finetune
 
 TASK = "pretraining"
 
@@ -35,7 +34,6 @@ def pretrain(
     keys = {"task": TASK, **read_yaml(path)}
     if keys["task"] != TASK:
         raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
-    check_name(read_recipe(keys, path.name), path.name)
     changed = {"task": TASK, **(changes or {})}
     if real_folder is not None:
         changed["real_folder"] = str(real_folder)

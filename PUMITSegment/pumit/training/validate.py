@@ -16,6 +16,7 @@ from pumit.training.data.classes import classes_of
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.recipes.reader import parse_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import model_for
 from pumit.training.recipes.training import TrainingRecipe
@@ -52,7 +53,7 @@ def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecip
 def problem_of(text: str) -> str:
     """Return the problem of a recipe's text as a sentence, or "" if it is valid."""
     try:
-        keys = yaml.safe_load(text)
+        keys = parse_yaml(text)
         if not isinstance(keys, Mapping):
             return "A recipe needs keys, such as data and schedule."
         read_recipe(keys, "the recipe")

@@ -144,7 +144,8 @@ def find_images(folder: Path, rows: Sequence[ImagePattern]) -> list[ImageFile]:
         pattern, base = row.pattern, folder
         while pattern.startswith("../"):  # data sets may be sibling folders
             base, pattern = base.parent, pattern[3:]
-        matches = sorted(base.glob(pattern))
+        is_relative = pattern and not Path(pattern).is_absolute()
+        matches = sorted(base.glob(pattern)) if is_relative else []
         if not matches:
             raise PumitError(f"No image matches {pattern!r} in {base.name}; check real_images.")
         weight = 1.0 if row.weight is None else row.weight / len(matches)

@@ -241,6 +241,7 @@ class RealImages:
         self.in_memory = in_memory
         self.is_upright = is_upright
         self._images: OrderedDict[int, list[Pyramid]] = OrderedDict()
+        self._without: set[int] = set()
         logger.info("%d real images", len(self.files))
 
     def image(self, index: int) -> list[Pyramid]:
@@ -285,6 +286,13 @@ class RealImages:
             crop = draw_crop(channels, da0, shape, generator, turned=turned)
             if crop is not None:
                 return crop, self.files[index].name
+        if da0 not in self._without:
+            self._without.add(da0)
+            logger.warning(
+                "Of %d scans drawn, none has a crop of degree %d of anisotropy (2D images have %d "
+                "only); a generated one takes its place. `degrees` of the recipe chooses degrees.",
+                *(TRIES, da0, MAX_DEGREE),
+            )
         return None
 
     def _pass_over(self, index: int, error: VolumeError) -> None:

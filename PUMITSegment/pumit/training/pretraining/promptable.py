@@ -1,7 +1,7 @@
 """Pre-training objective of the promptable network."""
 
 from collections.abc import Callable, Mapping, Sequence
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
     folder = _real_folder(recipe)
     paths: list[Path] = []
     for pattern in recipe.label_maps:
-        found = sorted(glob(str(folder / pattern)))
+        found = sorted(glob(str(Path(escape(str(folder)), pattern))))
         if not found:
             raise PumitError(f"No label map fits {Path(pattern).name}; leave it out of label_maps.")
         paths += map(Path, found)

@@ -11,7 +11,7 @@ from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import State
 from pumit.training.loop.task import Task
 from pumit.training.pretraining import image_recipe, mamba_mim, mim, promptable, swin_ssl, tokenizer
-from pumit.training.pretraining.objective import Objective
+from pumit.training.pretraining.objective import Objective, sizes_of
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import (
     ImageRecipe,
@@ -48,6 +48,8 @@ def check(recipe: PretrainingRecipe) -> None:
         swin_ssl.check(recipe)
     elif isinstance(recipe, ImageRecipe):
         image_recipe.shapes_of(recipe)
+        if (channels := sizes_of(recipe)["in_channels"]) != 3:
+            raise PumitError(f"in_channels of {recipe.network} must be 3, got {channels}.")
 
 
 class PretrainingJob(TrainingJob[PretrainingRecipe]):

@@ -110,7 +110,10 @@ def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -
         text = text.replace(wordy, short)
     if found["type"] in ("model_type", "dict_type"):
         text = "must be keys with values"
-    return f"{key} in {place} {text}, got {found['input']!r}."
+    hint = ""
+    if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", str(found["input"])) and "number" in text:
+        hint = "; YAML needs a point and a sign, as in 1.0e-4"
+    return f"{key} in {place} {text}, got {found['input']!r}{hint}."
 
 
 def _place_of(

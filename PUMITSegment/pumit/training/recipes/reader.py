@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -14,6 +15,21 @@ import yaml
 from pumit.errors import PumitError
 
 
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the keys with values; YAML would keep only the last of equal keys."""
+        rows = node.value if isinstance(node, yaml.MappingNode) else []
+        for name, count in Counter(str(key.value) for key, _ in rows).items():
+            if count > 1:
+                raise yaml.MarkedYAMLError(None, None, f"{name!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the content of a YAML text; raise YAMLError if it is invalid."""
+    return _Loader(text).get_single_data()
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file with a mapping at its top level.
 
@@ -21,7 +37,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         PumitError: If the file cannot be read or holds something else.
     """
     try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipe = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).replace(str(path), path.name).split())
         raise PumitError(f"Cannot read {path.name}: {reason}.") from None
@@ -67,7 +83,10 @@ class RecipeFile:
             if key not in ("data", "schedule"):
                 keys[key] = value
             elif value:
-                keys[key] = {**keys.get(key, {}), **value}
+                given = keys.get(key) or {}
+                if not isinstance(given, Mapping):
+                    raise PumitError(f"{key} in {self.source} must be keys with values.")
+                keys[key] = {**given, **value}
         if "steps" in changes.get("schedule", {}):
             keys.pop("epochs", None)  # steps of the command line override epochs
         return replace(self, keys=keys)

@@ -81,3 +81,23 @@ def test_the_next_step_is_one_that_the_model_can_do(tmp_path, monkeypatch, netwo
     recipe = {"network": network, "sizes": sizes, **kind}
     save_checkpoint(tmp_path / "m", {"w": torch.zeros(1)}, recipe)
     assert next_step(tmp_path / "m") == f"Next: pumit {command}"
+    (tmp_path / "m").rename(tmp_path / "my model")
+    assert '"my model"' in next_step(tmp_path / "my model")
+
+
+def test_patterns_of_a_recipe_are_below_the_folder_that_is_given(refused, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    (tmp_path / "scans").mkdir()
+    for pattern in ("absent*.nii.gz", "/absent*.nii.gz"):
+        content = {"network": "pumit_tokenizer_small", "real_images": [pattern]}
+        recipe.write_text(yaml.safe_dump(content))
+        line = refused("pretrain", recipe, "--on", tmp_path / "scans", "-o", tmp_path / "run")
+        assert f"No image matches '{pattern}' in scans" in line
+
+
+def test_a_tokenizer_of_grey_images_is_refused(refused, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    for network in ("pumit_tokenizer_small", "pumit_vit_small_mim"):
+        content = {"network": network, "network_sizes": {"in_channels": 1}}
+        recipe.write_text(yaml.safe_dump(content))
+        assert "in_channels of" in refused("pretrain", recipe, "-o", tmp_path / "run")

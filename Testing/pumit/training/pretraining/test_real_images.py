@@ -124,3 +124,15 @@ def test_heavier_images_are_drawn_more_often(tmp_path):
     generator = random()
     names = [found.draw(5, (1, 16, 16), generator)[1] for _ in range(100)]
     assert 70 <= names.count("often") <= 90
+
+
+def test_it_is_said_where_scans_have_no_crop_of_a_degree(tmp_path, caplog):
+    """2D images have one of degree 5 only; all else would be generated unnoticed."""
+    flat = np.random.default_rng(0).integers(1, 900, (1, 40, 40)).astype(np.int16)
+    source = images(tmp_path, flat, (1.0, 1.0, 1.0))
+    assert source.draw(5, (1, 32, 32), random()) is not None
+    assert not caplog.records
+    for _ in range(2):
+        assert source.draw(2, (8, 32, 32), random()) is None
+    (record,) = caplog.records
+    assert "none has a crop of degree 2" in record.getMessage()

@@ -1,13 +1,14 @@
 """A recipe is read into its type: keys, values and defaults; what is wrong is one sentence."""
 
 import json
+from pathlib import Path
 
 import pytest
 from pumit.errors import PumitError
 from pumit.training.recipes.model import RecipeModel, Shares, read_model
-from pumit.training.recipes.reader import read_yaml, recipe_names, shipped_recipe
+from pumit.training.recipes.reader import RecipeFile, read_yaml, recipe_names, shipped_recipe
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.validate import read_recipe
+from pumit.training.validate import problem_of, read_recipe
 
 
 class Part(RecipeModel):
@@ -49,6 +50,11 @@ class Recipe(RecipeModel):
             "depth in parts, number 1 must be a valid integer, got True.",
         ),
         ({"learning_rate": "a"}, "learning_rate in a.yaml must be a valid number, got 'a'."),
+        (
+            {"learning_rate": "1e-4"},
+            "learning_rate in a.yaml must be a valid number, got '1e-4'; YAML needs a point and a "
+            "sign, as in 1.0e-4.",
+        ),
         ({"learning_rate": -1}, "learning_rate in a.yaml must not be negative, got -1."),
         (
             {"learning_rate": float("inf")},
@@ -75,3 +81,22 @@ def test_a_recipe_that_ships_means_the_same_after_json(name):
     read = read_recipe(given, name)
     assert read_recipe(json.loads(json.dumps(given)), name) == read
     Schedule(**read.schedule.model_dump())
+
+
+def test_a_key_that_is_given_twice_is_not_taken_once(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("seed: 1\ndata:\n  folder: a\nschedule: {}\ndata: {}\n")
+    with pytest.raises(PumitError, match=r"Cannot read r\.yaml: 'data' is given twice") as caught:
+        read_yaml(path)
+    assert "\n" not in str(caught.value)
+    assert "given twice" in problem_of("data: {folder: a, folder: b}")
+
+
+@pytest.mark.parametrize("given", [None, {}, "a folder"])
+def test_an_option_fills_a_key_that_is_empty(given):
+    file = RecipeFile({"data": given}, "r.yaml", Path())
+    if isinstance(given, str):
+        with pytest.raises(PumitError, match=r"data in r\.yaml must be keys with values"):
+            file.changed({"data": {"folder": "a"}})
+    else:
+        assert file.changed({"data": {"folder": "a"}}).keys["data"] == {"folder": "a"}
