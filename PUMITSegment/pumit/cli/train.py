@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     path, is_shipped = find_recipe(args.config, "train")
     remember_run(args.output)
 
+    from pumit.models.consent import require_consent
     from pumit.training.train import finetune
 
     data = data_of(args)
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         data["fold"] = args.fold
     initial: dict[str, Any] = {}
     if args.initial is not None:
+        require_consent(args.initial)
         path_given = Path(args.initial)
         initial["initial"] = str(path_given.absolute()) if path_given.exists() else args.initial
     folds = {} if args.folds is None else {"folds": args.folds}

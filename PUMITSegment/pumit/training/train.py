@@ -14,7 +14,9 @@ import torch.distributed as dist
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.models import user_index
+from pumit.models.consent import check_consent
 from pumit.runs import COMPARISON, RECIPE, read_status, send_command
+from pumit.system.consent import give_consent
 from pumit.training.cross_validation import FOLD_KEYS, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
@@ -24,6 +26,7 @@ from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
 from pumit.training.recipes.reader import RecipeFile, read_yaml, shipped_recipe
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.training import TrainingRecipe
+from pumit.training.run.origin import restricted_licence
 from pumit.training.run.relay import require_one_process, train_part
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
@@ -74,11 +77,19 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
         name = _tried(
             reporter,
             what,
-            lambda: user_index.register(best, card=known),
+            lambda: _entered(best, known),
             disk="The disk of your model list",
         )
     reporter.report({"model": best.name, "registered": name})
     reporter.update(model=best.name, registered=name)
+    return name
+
+
+def _entered(best: Path, card: Path | None) -> str:
+    """Add a model to the user's index, and return its name; its maker agrees to its licence."""
+    name = user_index.register(best, card=card)
+    if licence := restricted_licence(best):
+        give_consent(name, licence)
     return name
 
 
@@ -260,6 +271,7 @@ def _followed(file: RecipeFile, output: Path) -> tuple[dict[str, Any], dict[str,
     """Return the recipe with absolute paths, and the one to follow: of a saved run, if any."""
     recipe = read_recipe(file.keys, file.source)
     check_name(recipe, file.source)
+    check_consent(recipe.initial)
     given = with_absolute_paths(file.keys, file.path)
     given["schedule"] = whole_schedule(recipe.schedule, file.keys)
     return given, recipe_to_follow(output, given, source=file.source)

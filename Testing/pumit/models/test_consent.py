@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pretraining_runs import SHORT, written
 from pumit.cli.main import main
 from pumit.errors import CheckpointError
 from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.models.checkpoint import read_recipe, save_checkpoint
 from pumit.models.consent import require_consent
 from pumit.models.index import INDEX_FILE
+from pumit.networks.build import build_network
 from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted, user_folder
 from pumit.system.files import file_sha256
+from pumit.training.pretrain import pretrain
 
 LICENCE = "CC BY-NC-SA 4.0"
 
@@ -91,6 +95,24 @@ def test_another_licence_is_another_question():
 def test_a_damaged_file_asks_again(folder):
     (folder / CONSENT_FILE).write_text("{")
     assert not has_consent("mine", LICENCE)
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_a_training_begins_with_it_after_consent_and_keeps_its_licence(
+    folder, tmp_path, tiny_sizes, capsys
+):
+    sizes = {**tiny_sizes, "widths": list(tiny_sizes["widths"])}
+    state = build_network("promptable", **sizes).state_dict()
+    content = {"name": "mine", "network": "promptable", "sizes": sizes, "licence": LICENCE}
+    save_checkpoint(folder / "mine.safetensors", state, content)
+    recipe = {**SHORT, "name": "later", "network_sizes": sizes, "initial": "mine", "register": True}
+    path = written(tmp_path, recipe)
+    with pytest.raises(CheckpointError, match="pumit models accept mine"):
+        pretrain(path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert main(["models", "accept", "mine"]) == 0
+    assert read_recipe(pretrain(path, tmp_path / "run"))[0]["licence"] == LICENCE
+    assert load_segmenter("later").name == "later"  # whose maker has agreed
 
 
 @pytest.mark.parametrize("command", ["segment", "predict"])

@@ -21,6 +21,7 @@ from pumit.training.loop.task import Task
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.training import TrainingRecipe
+from pumit.training.run.origin import restricted_licence
 from pumit.training.run.resume_state import LAST, step_saved
 
 
@@ -141,6 +142,9 @@ def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Calla
     """Return a function that writes a model for inference: `write(state, step, found, **more)`."""
     recipe = job.run.recipe
     content = {"name": recipe.name, "version": str(recipe.version), **job.content()}
+    if recipe.initial is not None:
+        licence = restricted_licence(job.run.file.model(recipe.initial))
+        content |= {"licence": licence} if licence else {}
     training = job.training_facts(trial)
 
     def write(

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import read_recipe
+from pumit.models.checkpoint import ModelHeader, read_recipe
 from pumit.models.index import find_model, list_models
+from pumit.models.tensor_file import is_pickle
+from pumit.system.consent import is_restricted
 from pumit.system.files import file_sha256
 
 
@@ -29,3 +31,16 @@ def origin_of(model: str | Path) -> dict[str, str]:
         if not path.is_file():
             raise
         return {**known, "sha256": file_sha256(path)}
+
+
+def restricted_licence(model: str | Path) -> str:
+    """Return the licence of a model if it forbids some uses; else "".
+
+    What is trained from such a model has to be shared under the same licence.
+    """
+    try:
+        path = find_model(model)
+        licence = "" if is_pickle(path) else ModelHeader.of(read_recipe(path)[0]).licence
+    except CheckpointError:  # another program's file, which states none, or one that is gone
+        return ""
+    return licence if is_restricted(licence) else ""
