@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.cli.shared.output import print_table
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import CheckpointError, ExportError, PumitError
 
 if TYPE_CHECKING:
     from pumit.models.index import ModelEntry
@@ -78,6 +78,7 @@ def _structures(args: argparse.Namespace) -> int:
     from pumit.models.card import installed_models
     from pumit.structures.search import known_structures
 
+    _entries(args.name)
     cards = {card.name: card for card in installed_models() if args.name in (None, card.name)}
     rows = []
     for known in known_structures(cards.values()):
@@ -99,14 +100,23 @@ def _structures(args: argparse.Namespace) -> int:
     return 0
 
 
+def _entries(name: str | None) -> list[ModelEntry]:
+    """Return the model of a name, or all; raise CheckpointError if there is none."""
+    from pumit.models.index import list_models
+
+    entries = list_models()
+    found = [entry for entry in entries if name in (None, entry.name)]
+    if not found:
+        known = ", ".join(entry.name for entry in entries) or "none"
+        raise CheckpointError(f"Unknown model {name!r}; known: {known}.")
+    return found
+
+
 def _list_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
     from pumit.cli.shared.output import progress_bar
-    from pumit.models.index import fetch_model, list_models, verify_model
+    from pumit.models.index import fetch_model, verify_model
 
-    entries = [e for e in list_models() if args.name in (None, e.name)]
-    if not entries:
-        known = ", ".join(e.name for e in list_models()) or "none"
-        raise CheckpointError(f"Unknown model {args.name!r}; known: {known}.")
+    entries = _entries(args.name)
     rows = []
     with progress_bar(quiet=args.json) as step:
         for i, entry in enumerate(entries):
@@ -149,14 +159,21 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
             name = register(converted, name=args.new_name)
         return {"name": name, "sentence": f"Added as {name}."}
     best = best_of(given) if given.is_dir() else given
+    card, remark = best.with_name(CARD), ""
     if (best.parent / LOG).is_file():
-        write_card(best.parent, best)
-    card = best.with_name(CARD)
+        try:
+            # Other weights of the run have no card: that of the best would not be theirs.
+            is_best = best_of(best.parent) == best
+            card = write_card(best.parent, best) if is_best else best.with_suffix(".md")
+        except CheckpointError:
+            card = best.with_suffix(".md")
+        except ExportError as error:  # such as in the folder of a colleague's run
+            remark = f" Its model card was not written again: {error}"
     before = [entry.name for entry in list_models()]
     name = register(best, name=args.new_name, card=card if card.is_file() else None)
     replaced = sorted(set(before) - {entry.name for entry in list_models()})
     told = f", instead of {', '.join(replaced)}: the same training" if replaced else ""
-    return {"name": name, "replaced": replaced, "sentence": f"Added as {name}{told}."}
+    return {"name": name, "replaced": replaced, "sentence": f"Added as {name}{told}.{remark}"}
 
 
 def _join(args: argparse.Namespace) -> dict[str, Any]:

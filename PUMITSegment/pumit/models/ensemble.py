@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.errors import CheckpointError
 from pumit.models.card import classes_of, kind_of
-from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pumit.models.checkpoint import (
+    Checkpoint,
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from pumit.models.overlap import usual_dice
 
 if TYPE_CHECKING:
@@ -67,9 +72,10 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str) -> None:
         found = members_of(checkpoint)
         if members:
             _require_alike(members[0], found[0], path.name)
-        if checkpoint.sha256 in seen:
+        weights = {fingerprint(_halved(member.state)) for member in found}
+        if weights & seen:
             raise CheckpointError(f"{path.name} has the weights of another of these models.")
-        seen.add(checkpoint.sha256)
+        seen |= weights
         members += found
     if len(members) < 2:
         raise CheckpointError(f"An ensemble needs 2 models or more, got {len(members)}.")
@@ -80,7 +86,7 @@ def join_models(paths: Sequence[Path], target: Path, *, name: str) -> None:
         header = member.header
         # Store the resolved sizes, so that later versions build the same network.
         recipes.append({**member.recipe, "sizes": header.sizes})
-        state |= {f"{number}.{key}": _halved(tensor) for key, tensor in member.state.items()}
+        state |= {f"{number}.{key}": value for key, value in _halved(member.state).items()}
     networks = ", ".join(dict.fromkeys(str(m.header.network) for m in members))
     licences = list(dict.fromkeys(m.header.licence for m in members))
     told = first.get("training", {})
@@ -111,9 +117,9 @@ def _usual_dice(members: Sequence[Checkpoint]) -> list[float | None]:
     ]
 
 
-def _halved(tensor: Tensor) -> Tensor:
-    """Return a tensor in half precision; whole numbers, such as indices, stay as they are."""
-    return tensor.half() if tensor.is_floating_point() else tensor
+def _halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights in half precision; whole numbers, such as indices, stay as they are."""
+    return {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
 
 
 def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
@@ -130,3 +136,8 @@ def _require_alike(first: Checkpoint, other: Checkpoint, file: str) -> None:
     for key, usual in (("channels", 1), ("orientation", "anatomical")):
         if plans[0].get(key, usual) != plans[1].get(key, usual):
             raise CheckpointError(f"{file} has another {key} than the first model.")
+    named = [m.recipe.get("training", {}).get("channels") or [] for m in (first, other)]
+    if len(named[0]) == len(named[1]) > 1 and named[0] != named[1]:
+        raise CheckpointError(
+            f"{file} has the channels {', '.join(named[1])}, the first model {', '.join(named[0])}."
+        )

@@ -39,7 +39,7 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
     )
     from pumit.networks.sam_names import named, sam_sizes, sam_state
 
-    path = path / WEIGHTS if path.is_dir() else path
+    name, path = (path.name, path / WEIGHTS) if path.is_dir() else (path.stem, path)
     if is_pickle(path):
         state, _ = read_pickled_tensors(path, instead=PUBLIC_FILE)
     else:
@@ -63,7 +63,7 @@ def read_sam_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None
             f"as {wrong[0]}; give {PUBLIC_FILE}."
         )
     recipe = {
-        "name": path.stem,
+        "name": name,
         "version": "of its authors",
         "network": NETWORK,
         "kind": "promptable",

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
+from pumit.errors import ExportError
 from pumit.models.checkpoint import save_checkpoint
-from pumit.models.index import package_folder, read_index
+from pumit.models.index import list_models, package_folder, read_index
 from pumit.models.user_index import register
 from pumit.networks.build import build_network
 
@@ -51,7 +52,8 @@ def test_only_the_action_is_required(refused):
 
 
 def test_verify_tells_whole_models_from_damaged_ones(run, refused, models):
-    assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
+    for action in ("verify", "structures"):
+        assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", action, "none")
     assert "not on this machine" in refused("models", "verify", "mine")
     (models / "mine.safetensors").write_bytes(CONTENT)
     assert "verified" in run("models", "verify", "mine").out
@@ -118,3 +120,26 @@ def test_what_cannot_be_handed_on_is_one_line(refused, trained, tmp_path):
     assert "pumit models import" in refused("models", "add", tmp_path / "tokens.pumit.zip")
     assert "comes with the program" in refused("models", "remove", "default")
     assert "yours: mine" in refused("models", "remove", "none")
+
+
+def test_a_run_whose_folder_cannot_be_written_is_added(run, trained, monkeypatch):
+    def refuse(*given: object) -> None:
+        raise ExportError("The result cannot be written: the folder is read-only for you.")
+
+    monkeypatch.setattr("pumit.training.model_card.write.write_card", refuse)
+    (trained.parent / "log.jsonl").touch()
+    (trained.parent / "recipe.yaml").write_text("name: tokens")
+    out = run("models", "add", trained).out
+    assert out.startswith("Added as tokens. Its model card was not written again: ")
+
+
+def test_the_last_weights_of_a_run_do_not_take_the_card_of_the_best(run, trained):
+    (trained.parent / "log.jsonl").touch()
+    (trained.parent / "recipe.yaml").write_text("name: tokens")
+    (trained.parent / "card.md").write_text("# Of the best\n")
+    last = trained.with_name("tokens_last.safetensors")
+    last.write_bytes(trained.read_bytes())
+    run("models", "add", last, "--name", "last")
+    assert (trained.parent / "card.md").read_text() == "# Of the best\n"
+    entry = next(entry for entry in list_models() if entry.name == "last")
+    assert not entry.card_path.is_file()

@@ -85,6 +85,17 @@ def test_models_that_do_not_answer_alike_are_refused(tmp_path):
     copy.write_bytes(one.read_bytes())
     with pytest.raises(CheckpointError, match=r"copy\.safetensors has the weights of another"):
         join_models([one, copy], tmp_path / "out.safetensors", name="out")
+    two = other_model(tmp_path / "two.safetensors")
+    join_models([one, two], tmp_path / "both.safetensors", name="both")
+    with pytest.raises(CheckpointError, match=r"both\.safetensors has the weights of another"):
+        join_models([two, tmp_path / "both.safetensors"], tmp_path / "out.safetensors", name="out")
+    for path, channels in ((one, ["T1", "T2"]), (two, ["T2", "T1"])):
+        checkpoint = load_checkpoint(path)
+        plan, training = {**PLAN, "channels": 2}, {"channels": channels}
+        content = {**checkpoint.recipe, "plan": plan, "training": training}
+        save_checkpoint(path, checkpoint.state, content)
+    with pytest.raises(CheckpointError, match="the channels T2, T1, the first model T1, T2"):
+        join_models([one, two], tmp_path / "out.safetensors", name="out")
 
 
 @pytest.mark.usefixtures("known_networks")
@@ -134,7 +145,10 @@ def test_two_families_are_one_model_of_the_index(tmp_path):
     export_model(entry.path, tmp_path / "both.pumit.zip")
     again = import_model(tmp_path / "both.pumit.zip", name="again")
     assert len(members_of(load_checkpoint(again.path))) == 2
-    join_models([again.path, unet], tmp_path / "three.safetensors", name="three")
+    third = family_model(
+        tmp_path / "third.safetensors", "basic_unet", features=(6,) * 6, num_classes=3
+    )
+    join_models([again.path, third], tmp_path / "three.safetensors", name="three")
     assert len(members_of(load_checkpoint(tmp_path / "three.safetensors"))) == 3
 
 

@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="the optional extra `sam` is absent")
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.networks.build import build_network
 from pumit.networks.sam_names import named, sam_sizes
+from safetensors.torch import save_file
 from sam_files import SIZES, public_state, sam_file
 
 
@@ -107,6 +108,13 @@ def test_it_enters_the_list_of_models_and_is_used_by_name(weights, tmp_path, mon
     assert card.kind == "promptable"
     segmenter, own = load_segmenter("sam-b", "cpu"), load_segmenter(weights, "cpu")
     assert segmenter.sha256 == own.sha256
+
+
+def test_a_folder_of_the_transformers_package_gives_the_name(tmp_path):
+    folder = tmp_path / "sam-vit-base"
+    folder.mkdir()
+    save_file(public_state(sam_file(tmp_path / "sam.pth")), folder / "model.safetensors")
+    assert load_segmenter(folder, "cpu").name == "sam-vit-base"
 
 
 def test_what_is_not_sam_is_refused_in_a_sentence(tmp_path):
