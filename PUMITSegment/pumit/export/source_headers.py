@@ -173,7 +173,6 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         measures = _add_groups(first, frames)
     else:
         _as_single_frames(headers, frames)
-        _unify_orientation(headers)
     spacing = slice_spacing_mm(frames)
     if spacing:
         measures.SpacingBetweenSlices = DSfloat(spacing, auto_format=True)
@@ -190,13 +189,14 @@ def _as_single_frames(headers: Sequence[Dataset], frames: Sequence[SourceFrame])
     by detector, and projections their pixel size elsewhere.
     """
     classes = {str(header.get("SOPClassUID")) for header in headers}
+    first = frames[0].geometry
     for header, frame in zip(headers, frames, strict=True):
-        if frame.geometry is not None:
+        if frame.geometry is not None and first is not None:
             size_mm = frame.geometry.pixel_spacing_mm
             header.PixelSpacing = [DSfloat(v, auto_format=True) for v in size_mm]
-            if not header.get("ImagePositionPatient"):
-                _set_position(header, frame.geometry)
-                _set_orientation(header, frame.geometry)
+            _set_position(header, frame.geometry)
+            off = np.abs(frame.geometry.axes_lps - first.axes_lps).max()
+            _set_orientation(header, first if off < COSINE_TOLERANCE else frame.geometry)
         if len(classes) == 1 and not classes.intersection(_SINGLE_FRAME):
             header.SOPClassUID = CTImageStorage
             header.pop("NumberOfFrames", None)
@@ -256,10 +256,3 @@ def _to_unicode(header: Dataset) -> None:
         if element.VR == "PN" and element.VM == 1:
             element.value = str(element.value)
     header.SpecificCharacterSet = "ISO_IR 192"
-
-
-def _unify_orientation(headers: Sequence[Dataset]) -> None:
-    cosines = headers[0].ImageOrientationPatient
-    for header in headers:
-        if np.allclose(header.ImageOrientationPatient, cosines, atol=COSINE_TOLERANCE):
-            header.ImageOrientationPatient = cosines
