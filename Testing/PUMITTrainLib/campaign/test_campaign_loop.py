@@ -132,6 +132,9 @@ def test_a_campaign_fits(modules, tmp_path, screenshots):
         label = label if label.exists() else None
         campaign.accept(scan, label, "Dr. Grace Hopper-Feynman", clicks=clicks, seconds=80)
     train(campaign)
+    modules.look()
+    assert modules.ui.campaignChartLabel.visible
+    assert modules.ui.campaignChartSentence.text.startswith("The last round brought")
     campaign.lock(campaign.scans()[9], "Ada")
     campaign.leave_out(campaign.scans()[10])
     folder = campaign.folder / "rounds" / "003"
