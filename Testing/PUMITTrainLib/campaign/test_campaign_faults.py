@@ -441,7 +441,7 @@ def test_no_draft_is_called_lost_that_is_written_or_was_never_drawn(opened, monk
         answers.wait(60)
 
     monkeypatch.setattr(ShareLock, "release", releaseLate)
-    monkeypatch.setattr("PUMITTrainLib.campaign.checking._PATIENCE_S", 3.0)
+    monkeypatch.setattr("PUMITTrainLib.campaign.checking._PATIENCE_S", 3.0 if isDrawn else 0.1)
     if isDrawn:
         opened.draw()
     slicer.mrmlScene.Clear(0)
