@@ -465,6 +465,45 @@ def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(made, chan
     assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
 
 
+def putUnder(node, transform):
+    node.SetAndObserveTransformNodeID(transform.GetID() if transform is not None else None)
+
+
+@pytest.mark.parametrize("isHardened", [False, True])
+def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made, isHardened):
+    """Hardening its transform moved the prompts off the scan, or refused one of them."""
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    made.editByHand(segmentID, A | B)
+    made.click((12, 12, 10))
+    made.answer(A | B)
+    asked = list(made.worker.requests[-1].prompts)
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
+    matrix = np.eye(4)
+    matrix[:3, 3] = 5, 0, 2
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    nodes = (made.volumeNode, made.logic.segmentationNode)
+    for node in nodes:
+        putUnder(node, transform)
+    for node in nodes if isHardened else ():
+        node.HardenTransform()
+    assert len(made.worker.requests) == 2
+    assert made.logic.canUndo is not isHardened  # its steps have the positions before
+    made.logic.update()
+    first, prior, second = made.worker.requests[-1].prompts
+    np.testing.assert_array_equal(prior.mask, A | B)
+    shift = (-5, 0, 2) if isHardened else (0, 0, 0)
+    for now, before in ((first, asked[0]), (second, asked[2])):
+        np.testing.assert_allclose(np.subtract(now.point_lps, before.point_lps), shift)
+    made.answer(A | B)
+    made.click((16, 12, 12))
+    made.answer(B)
+    made.logic.undo()
+    assert made.logic.promptCount(segmentID) == 3
+    np.testing.assert_array_equal(made.mask(segmentID), A | B)
+
+
 def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     from harness.program.scene_state import countPythonObservers
 

@@ -98,7 +98,9 @@ class SegmentBook:
         self.node = node
         self.volumeNode = None
         self._grid: tuple = ()
-        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
+        self.prompts = PromptNodes(
+            *(node, onPromptsChanged), onPlacing=onPlacing, onHardened=self._onHardened
+        )
         self._writer = writer
         self._history = History()
         # Segments whose masks may have been changed elsewhere since they were last read.
@@ -119,10 +121,22 @@ class SegmentBook:
         """
         grid = gridOf(volumeNode)
         if grid != self._grid:
-            self._history.clear()
-            self._unanswered.clear()
-            self._dirtySegments.clear()
+            self._forget()
         self.volumeNode, self._grid = volumeNode, grid
+
+    def _forget(self) -> None:
+        self._history.clear()
+        self._unanswered.clear()
+        self._dirtySegments.clear()
+
+    def _onHardened(self) -> None:
+        """Forget the steps: they hold the prompts' positions under the transform."""
+        self.adoptAllEdits()
+        known = self._history.existing
+        self._forget()
+        self._grid = gridOf(self.volumeNode)
+        for segmentID in known:
+            self.snapshot(segmentID)
 
     def swapHistory(self, steps: Steps | None) -> Steps:
         """Switch to the history of another frame, or an empty one; return the previous one."""

@@ -72,13 +72,26 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
     point = [0.0, 0.0, 0.0]
     roiNode.TransformPointFromWorld(np.asarray(pointWorld).tolist(), point)
     normal = normalInNode(roiNode, sliceNode)
-    plane = {
-        "normal": normal.tolist(),
-        "offset": float(normal @ np.array(point)),
-        "thickness": thickness,
-    }
-    roiNode.SetAttribute(_PLANE, json.dumps(plane))
+    _setPlane(roiNode, normal, float(normal @ np.array(point)), thickness)
     keepFlat(roiNode)
+
+
+def _setPlane(roiNode, normal: Matrix, offset: float, thickness: float) -> None:
+    plane = {"normal": normal.tolist(), "offset": offset, "thickness": thickness}
+    roiNode.SetAttribute(_PLANE, json.dumps(plane))
+
+
+def movePlane(roiNode, matrix: Matrix) -> None:
+    """Move the plane of a flat box by a 4 x 4 matrix in its own coordinates, before the box is."""
+    plane = planeOf(roiNode)
+    if plane is not None:
+        normal, offset, thickness = plane
+        linear = matrix[:3, :3]
+        across = np.linalg.inv(linear).T @ normal
+        across /= np.linalg.norm(across)
+        point = linear @ (offset * normal) + matrix[:3, 3]
+        scale = float(across @ linear @ normal)
+        _setPlane(roiNode, across, float(across @ point), thickness * scale)
 
 
 def normalInNode(roiNode, sliceNode) -> Matrix:

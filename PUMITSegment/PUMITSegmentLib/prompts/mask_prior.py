@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,14 @@ class MaskPrior:
             return MaskPrior(packed, matrix, isContinued, isClicked)
         except (ValueError, TypeError, KeyError):
             return None  # edited by hand
+
+    @staticmethod
+    def move(node, matrix: Matrix) -> None:
+        """Move the mask prior in a node by a 4 x 4 matrix in RAS, with its scan."""
+        prior = MaskPrior.read(node)
+        if prior is not None:
+            grid = matrix @ np.reshape(prior.ijkToRas, (4, 4))
+            replace(prior, ijkToRas=tuple(grid.ravel().tolist())).write(node)
 
     def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
         """Return the mask on a grid, bool (D, H, W), by nearest neighbour if the grid differs.

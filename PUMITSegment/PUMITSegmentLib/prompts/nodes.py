@@ -99,6 +99,7 @@ class PromptNodes(VTKObservationMixin):
         onChanged: Callable[[str], None],
         sliceViews: Callable[[], list[DrawnView]] = openSliceViews,
         onPlacing: Callable[[], None] = lambda: None,
+        onHardened: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._segmentationNode = segmentationNode
@@ -123,7 +124,11 @@ class PromptNodes(VTKObservationMixin):
             onTouched=self._onTouched,
             isBeingDrawn=lambda node: self._tool.isBeingDrawn(node) and not self._isList(node),
         )
-        self._follower = ScanFollower(segmentationNode, self._transformables)
+        self._follower = ScanFollower(
+            *(segmentationNode, self._watch.nodes),
+            moving=self._watch.muted,
+            onHardened=onHardened,
+        )
         self._segmentNames = segmentNames(self._segmentationNode)
         scene, segmentation = slicer.vtkMRMLScene, slicer.vtkSegmentation
         self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
@@ -430,9 +435,6 @@ class PromptNodes(VTKObservationMixin):
                 and not isFinished(node, self._watch.tag(node))
             ]
         )
-
-    def _transformables(self) -> list:
-        return [n for n in self._watch.nodes() if n.IsA("vtkMRMLTransformableNode")]
 
     # Reactions to the scene
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from PUMITSlicerLib.mrml import ijkToRas
 from PUMITSlicerLib.scan_of import scanOf
 from slicer.util import VTKObservationMixin
 
+from PUMITSegmentLib.prompts.box_on_slice import movePlane
 from PUMITSegmentLib.prompts.geometry import isFinished, signatureOf
+from PUMITSegmentLib.prompts.mask_prior import MaskPrior
 from PUMITSegmentLib.prompts.tag import PromptTag, numberPrompts, promptNodesOf, tagOf
 
 
@@ -25,12 +27,23 @@ class ScanFollower(VTKObservationMixin):
 
     Args:
         segmentationNode: Segmentation whose reference volume is the scan.
+        moving: Context manager in which prompts move with the scan, so that none changes on it.
+        onHardened: Callback after the scan's transform was hardened, and the prompts with it.
     """
 
-    def __init__(self, segmentationNode, nodes: Callable[[], list]) -> None:
+    def __init__(
+        self,
+        segmentationNode,
+        nodes: Callable[[], list],
+        *,
+        moving: Callable[[], AbstractContextManager],
+        onHardened: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._segmentationNode = segmentationNode
         self._nodes = nodes
+        self._moving = moving
+        self._onHardened = onHardened
         self._volumeNode: Any = None
         changed = slicer.vtkMRMLSegmentationNode.ReferenceImageGeometryChangedEvent
         self.addObserver(segmentationNode, changed, self._onReferenceChanged)
@@ -62,14 +75,22 @@ class ScanFollower(VTKObservationMixin):
             return
         # Deleting a transform leaves the scan's own geometry unchanged.
         isHardened = new is None and old.GetScene() is not None and self._isMovedBy(old)
-        for node in self._nodes():
-            if node.GetParentTransformNode() is not old:
-                continue
-            if isHardened:
-                node.HardenTransform()
-            else:
-                node.SetAndObserveTransformNodeID(new.GetID() if new is not None else None)
+        moved = ijkToRas(self._volumeNode) @ np.linalg.inv(self._ijkToRas)
+        with self._moving():
+            for node in self._nodes():
+                if not node.IsA("vtkMRMLTransformableNode"):
+                    if isHardened and old.IsTransformToWorldLinear():
+                        MaskPrior.move(node, moved)
+                elif node.GetParentTransformNode() is not old:
+                    continue
+                elif isHardened:
+                    movePlane(node, moved)
+                    node.HardenTransform()
+                else:
+                    node.SetAndObserveTransformNodeID(new.GetID() if new is not None else None)
         self._remember()
+        if isHardened:
+            self._onHardened()
 
     def _isMovedBy(self, transformNode) -> bool:
         """Return whether the scan's geometry changed by a transform, that is, it was hardened."""
@@ -193,10 +214,10 @@ class PromptWatch(VTKObservationMixin):
         try:
             yield
         finally:
-            self._isQuiet = wasQuiet
             if not (wasQuiet or isReported):
-                for node, state in self._states.items():
+                for node, state in self._states.items():  # reading some invokes events
                     state.signature = signatureOf(node, state.tag)
+            self._isQuiet = wasQuiet
 
     def check(self, node) -> None:
         """Report a node's segment if its prompts changed."""

@@ -7,6 +7,8 @@ import vtk
 from prompt_frames import KINDS, assertSame, lps
 from prompt_scene import SPLEEN, addScan, markups, rotation
 from pumit.prompts import MaskPrompt, PointPrompt
+from PUMITSegmentLib.prompts.box_on_slice import planeOf
+from PUMITSegmentLib.prompts.geometry import boxCornersWorld
 
 CLICKS = [(220, 260), (300, 240), (260, 200)]
 
@@ -194,6 +196,8 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial):
 def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, then):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
+    (box,) = (n for n in slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") if planeOf(n))
+    flat = boxCornersWorld(box, isFlat=False)
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = rotation(33, 0) @ rotation(10, 2), (30, -20, 10)
@@ -206,6 +210,11 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
         prompted.volumeNode.HardenTransform()
         world = slicer.util.getNode("Liver +").GetNthControlPointPositionWorld(0)
         np.testing.assert_allclose(world, expected[:3], atol=1e-3)
+        (box,) = (n for n in slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") if planeOf(n))
+        corners = boxCornersWorld(box, isFlat=False)
+        box.Modified()
+        np.testing.assert_allclose(boxCornersWorld(box, isFlat=False), corners, atol=1e-3)
+        np.testing.assert_allclose(corners, flat @ matrix[:3, :3].T + matrix[:3, 3], atol=1e-3)
         return  # other LPS coordinates, for the scan has others too
     if then == "taken out":
         prompted.volumeNode.SetAndObserveTransformNodeID(None)
