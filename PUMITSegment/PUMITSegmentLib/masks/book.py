@@ -17,7 +17,6 @@ from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.masks.history import Changes, History, SegmentState
 from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.segment_prompts import SegmentPrompts, isExcluding, withoutBoxes
-from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.as_voxels import canRead
 from PUMITSegmentLib.segments.editable_area import editingAnywhere
@@ -315,8 +314,8 @@ class SegmentBook:
     def refusePrompts(self, segmentID: str) -> None:
         """Restore a segment's prompts to the state before their latest change; not a step."""
         present = self._history.present(segmentID)
-        before = present.prompts if present is not None else PromptSnapshot()
-        self.prompts.restore(segmentID, before, isInEvent=True)
+        if present is not None:  # else its earlier prompts are not known: keep all
+            self.prompts.restore(segmentID, present.prompts, isInEvent=True)
 
     def isOnlyExcluded(self, segmentID: str, prompts: SegmentPrompts) -> bool:
         """Return whether only negative boxes were added since the segment's last step.

@@ -128,6 +128,8 @@ class ClickRequests(MaskRequests):
 
     def _onLeaving(self, isImageChanged: bool) -> None:
         """Cancel requests whose scan or segmentation is changing or gone."""
+        if isImageChanged:
+            self.noteOutside()
         if not self.isComputing:
             return
         self.cancel()

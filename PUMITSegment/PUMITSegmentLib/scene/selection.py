@@ -333,6 +333,7 @@ class Selection:
             return
         self.book.setVolume(self.volumeNode)
         self._followFrame()
+        self._snapshotSelected()  # on another grid its state was cleared
 
     def _followFrame(self) -> None:
         """Restore prompts and history of the frame that is shown now."""

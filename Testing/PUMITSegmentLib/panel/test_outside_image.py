@@ -53,6 +53,48 @@ def test_a_click_outside_the_image_is_refused(aiming):
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 1
 
 
+def test_a_click_off_an_image_that_was_cropped_keeps_the_earlier_ones(aiming):
+    cropped = slicer.util.arrayFromVolume(aiming.volumeNode)[:, :, :20].copy()
+    slicer.util.updateVolumeFromArray(aiming.volumeNode, cropped)
+    aiming.process()
+    aiming.view.clickAt(OUTSIDE)
+    assert "outside the image" in aiming.said
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 1
+    aiming.view.clickAt((12, 12, 10))
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
+
+
+def test_a_click_in_an_image_that_was_cropped_is_not_refused_for_an_earlier_one(aiming):
+    aiming.view.clickAt((26, 12, 10))
+    aiming.answer(B)
+    cropped = slicer.util.arrayFromVolume(aiming.volumeNode)[:, :, :20].copy()
+    slicer.util.updateVolumeFromArray(aiming.volumeNode, cropped)
+    aiming.process()
+    aiming.view.clickAt((12, 12, 10))
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 3
+    assert "Remove it, or move it into the image" in aiming.said
+
+
+def test_prompts_of_a_segment_that_was_never_selected_are_not_removed(made, tmp_path):
+    """Its earlier prompts are not known, as another module moved one off the image."""
+    made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    spleen = made.logic.newSegment("Spleen")
+    made.click((15, 15, 15))
+    made.click((14, 15, 15))
+    made.answer(B)
+    made.logic.selectFollowingSegment(1)
+    made.logic.stopPlacing()
+    slicer.util.saveScene(str(tmp_path / "scene.mrb"))
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(str(tmp_path / "scene.mrb"))
+    assert made.logic.segmentID != spleen
+    slicer.util.getNode("Spleen +").SetNthControlPointPosition(0, *OUTSIDE)
+    assert "outside the image" in made.status
+    assert made.logic.promptCount(spleen) == 2
+
+
 def test_a_point_that_is_dragged_off_the_image_goes_back(aiming):
     aiming.logic.stopPlacing()
     aiming.view.drag(aiming.xy(8, 8, 10), aiming.xy(*OUTSIDE))
