@@ -465,8 +465,20 @@ def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(made, chan
     assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
 
 
-def putUnder(node, transform):
-    node.SetAndObserveTransformNodeID(transform.GetID() if transform is not None else None)
+def test_an_answer_is_not_taken_for_that_to_a_later_click(made):
+    made.logic.parameters.updateAutomatically = False
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    made.logic.update()
+    made.click((12, 12, 10))
+    assert made.status == "Press Update to compute the segment."
+    made.answer(A)
+    assert not made.mask(segmentID).any()
+    assert made.logic.working.isUnanswered(segmentID)
+    made.logic.update()
+    assert len(made.worker.requests[-1].prompts) == 2
+    made.answer(A)
+    np.testing.assert_array_equal(made.mask(segmentID), A)
 
 
 @pytest.mark.parametrize("isHardened", [False, True])
@@ -485,7 +497,7 @@ def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made,
     transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
     nodes = (made.volumeNode, made.logic.segmentationNode)
     for node in nodes:
-        putUnder(node, transform)
+        node.SetAndObserveTransformNodeID(transform.GetID())
     for node in nodes if isHardened else ():
         node.HardenTransform()
     assert len(made.worker.requests) == 2

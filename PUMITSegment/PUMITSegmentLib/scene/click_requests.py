@@ -109,6 +109,7 @@ class ClickRequests(MaskRequests):
         elif selection.parameters.updateAutomatically:
             self.request(segmentID)
         else:
+            self.forget(segmentID)  # its answer would be taken for that to these prompts
             status.waiting(_("Press Update to compute the segment."))
 
     def _refuseOutside(self, segmentID: str, prompts: SegmentPrompts) -> bool:
