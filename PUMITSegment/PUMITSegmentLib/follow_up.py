@@ -97,7 +97,7 @@ class FollowUpWork:
         self,
         selection: Selection,
         parts: Collaborators,
-        addFound: Callable[[FoundStructures], None],
+        addFound: Callable[[FoundStructures], object],
         confirm: Callable[[str], bool],
     ) -> None:
         self._selection = selection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pumit.segmentation import Algorithm, ClassLabel, LabelMap, Segmentation, re
 from pumit.system.watch import Watch
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.connection import readable
-from PUMITSlicerLib.mrml import finite, readVolume
+from PUMITSlicerLib.mrml import finite, readVolume, volumeKey
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, modalityOf, prepareStructures
@@ -188,6 +188,7 @@ class BatchRun:
         self._request = request
         self._onChanged = onChanged
         self._place = -1
+        self._key: Hashable = None  # of the scan that was read
         self._cancelled = threading.Event()
         self._writer = SegmentWriter()
         self.result = BatchResult()
@@ -243,6 +244,7 @@ class BatchRun:
         except PumitError as error:
             self._fail(error)
             return
+        self._key = volumeKey(item.node)
         self._parts.compute.ensureReady(
             lambda: self._send(item, volume, modality), self._failForGood
         )
@@ -288,6 +290,8 @@ class BatchRun:
         """Add a segmentation of the scan to the scene."""
         if item.node.GetScene() is None:
             raise PumitError(_("The scan is no longer in the scene."))
+        if volumeKey(item.node) != self._key:  # such as another frame of a sequence
+            raise PumitError(_("The scan has changed; nothing was added."))
         if not found.structures:
             raise PumitError(found.sentence())
         segmentation = newSegmentation(item.node)

@@ -59,7 +59,7 @@ class SessionWork:
             return _("Choose a scan first")
         return _("Running; wait, or cancel it above") if self.isRunning else ""
 
-    def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], None]) -> None:
+    def start(self, text: str, request: SessionRequest, onDone: Callable[[Any], object]) -> None:
         """Send the request; the status shows its progress.
 
         Args:

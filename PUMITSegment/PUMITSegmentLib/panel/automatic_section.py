@@ -39,7 +39,7 @@ class ModelSection:
         ui,
         selection: Selection,
         work: SessionWork,
-        addFound: Callable[[FoundStructures], None],
+        addFound: Callable[[FoundStructures], bool],
     ) -> None:
         self._ui = ui
         self._selection = selection

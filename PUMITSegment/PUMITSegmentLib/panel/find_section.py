@@ -105,7 +105,8 @@ class FindSection(ModelSection):
             for answer in self._before.answers(key):
                 picked = answer.pick(self._wanted[0])
                 if picked is not None:
-                    self._add(picked)
+                    if not self._selection.guard.allows(self._findNext) or not self._add(picked):
+                        return  # the status shows why
                     break
             else:
                 self._search(key, corners, isAnyway=isAnyway)
@@ -160,15 +161,16 @@ class FindSection(ModelSection):
         text = _("Looking for {structure}...").format(structure=_shown(structure))
         self._work.start(text, request, onAnswer)
 
-    def _add(self, picked: FoundStructures) -> None:
-        """Add the result for the first wanted structure."""
+    def _add(self, picked: FoundStructures) -> bool:
+        """Add the result for the first wanted structure; return whether it could be added."""
+        if picked.structures and not self._addFound(picked):
+            return False
         self._wanted.pop(0)
         self._missing += picked.missing
-        if picked.structures:
-            self._addFound(picked)
-            self._found += picked.structures
+        self._found += picked.structures
         if picked.remark and picked.remark not in self._remarks:
             self._remarks.append(picked.remark)
+        return True
 
     def _report(self) -> None:
         """Report what was found and what was not."""

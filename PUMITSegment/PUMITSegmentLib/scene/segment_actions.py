@@ -84,17 +84,21 @@ class SegmentActions:
             segmentation.GetSegment(segmentID).SetTerminology(last.GetTerminology() or "")
         return bool(segmentID)
 
-    def addFound(self, found: FoundStructures) -> None:
+    def addFound(self, found: FoundStructures) -> bool:
         """Add an automatic model's result as segments; can be undone.
 
-        Raises:
-            PumitError: If a segment cannot be written; then none is added.
+        Returns:
+            Whether it was added; if not, the status shows why.
         """
         selection = self._selection
         book = self._ensureBook(lambda: self.addFound(found))
         if book is None:
-            return
-        added = book.addFound(found, selection.parameters.overwriteMode)
+            return False
+        added: list[str] | None = None
+        with self._status.showingErrors():
+            added = book.addFound(found, selection.parameters.overwriteMode)
+        if added is None:
+            return False
         # A user who is placing prompts continues with the selected segment.
         if added and not (selection.isPlacing or self._requests.isComputing):
             selection.selectSegment(added[0])
@@ -102,6 +106,7 @@ class SegmentActions:
             showSegment(book.node, added[0])
         self._status.note(found.sentence())
         selection.changed()
+        return True
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts; can be undone."""

@@ -1,6 +1,6 @@
 """The field Structure: found by its name, from the panel to a server and back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from fake_engine import FakeEngine
 from model_panel import ServedPanel
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.system.consent import has_consent
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.rating import ratingOf
 from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 from PUMITSlicerLib.status import Activity
@@ -208,3 +209,36 @@ def test_a_licence_is_requested_once_before_a_model_looks(panel, monkeypatch, tm
     find(panel, "closed")
     panel.wait(lambda: len(questions) == 2)
     assert has_consent("closed-model", licence)
+
+
+def findLiverTwice(panel: ServedPanel, between: Callable[[], object]) -> None:
+    setModality(panel, "CT")
+    find(panel, "liver")
+    panel.wait(lambda: panel.segmentNames() == ["Liver"])
+    between()
+    panel.process()
+    find(panel, "liver")
+
+
+def test_what_was_found_before_is_not_called_found_where_another_scan_is_shown(panel, sliceView):
+    """The first search is kept; the second one wrote over the question and added nothing."""
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    findLiverTwice(panel, lambda: view.show(panel.addScan("Other")))
+    assert panel.segmentNames() == ["Liver"]
+    assert panel.status == "These views show Other; PUMIT works on CT abdomen."
+    panel.press(panel.ui.secondChoiceButton)
+    assert panel.segmentNames() == ["Liver", "Liver 2"]
+    assert panel.status == "Liver: found, not rated."
+
+
+def test_what_was_found_before_says_why_it_cannot_be_added(panel):
+    editor = segmentEditorNode()
+
+    def allowOnlyInAMissingSegment() -> None:
+        editor.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedInsideSingleSegment)
+        editor.SetMaskSegmentID("gone")
+
+    findLiverTwice(panel, allowOnlyInAMissingSegment)
+    assert panel.segmentNames() == ["Liver"]
+    assert "choose it again in the Segment Editor" in panel.status

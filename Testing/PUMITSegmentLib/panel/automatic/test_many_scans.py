@@ -13,6 +13,7 @@ from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.io import scans
 from pumit.volume import Volume
+from PUMITSegmentLib.many_scans import BatchRun
 from PUMITSegmentLib.segments.provenance import provenanceOf
 from PUMITSlicerLib.status import Activity
 from two_patients import Questions, stateDicom
@@ -245,6 +246,22 @@ def test_any_number_of_scans_may_have_a_result(panel, tmp_path):
     finish(panel)
     assert panel.status == "1200 of 1200 scans are segmented. 1200 had a result already."
     assert panel.ui.batchButton.enabled
+
+
+def test_a_result_is_not_added_to_a_scan_that_changed_while_it_was_computed(panel, monkeypatch):
+    """Such as to another frame of a sequence, which got the segments of the frame before."""
+    show = BatchRun._show
+
+    def changed(run: BatchRun, item: Any, found: Any) -> None:
+        if item.node is panel.volumeNode:
+            slicer.util.arrayFromVolumeModified(item.node)
+        show(run, item, found)
+
+    monkeypatch.setattr(BatchRun, "_show", changed)
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert "CT abdomen: The scan has changed; nothing was added." in panel.status
+    assert [n.GetName() for n in segmentations()] == ["Second segmentation"]
 
 
 def test_a_batch_is_cancelled_between_and_within_scans(panel):
