@@ -123,8 +123,8 @@ class ViewStatus:
         for each in views:
             perLine = max(_FEWEST, int(each.renderer.GetSize()[0] / (_WIDTH * _SIZE)))
             # The middle of the first line is Slicer's letter of the direction.
-            name = self._guard.nameIn(each.sliceNode)
-            lines = [textwrap.shorten(name, perLine // 2 - _LETTER, placeholder="...")]
+            name, most = self._guard.nameIn(each.sliceNode), perLine // 2 - _LETTER
+            lines = [name if len(name) <= most else f"{name[: most - 3]}..."]
             if each is (clicked or views)[0]:
                 lines.append(textwrap.fill(text, perLine))
             each.actor.SetInput("\n".join(lines))

@@ -332,6 +332,14 @@ def test_the_status_stands_in_the_views_while_the_module_is_open(daily):
     assert status.actors
 
 
+def test_a_long_name_of_a_scan_without_spaces_is_cut_and_not_left_out(daily):
+    daily.volumeNode.SetName("CT_Thorax_Abdomen_arterial_phase_1.25mm_B30f_series7")
+    daily.panel.viewStatus.refresh()
+    name = daily.panel.viewStatus.actors[0].GetInput().partition("\n")[0]
+    assert name.startswith("CT_Thorax")
+    assert name.endswith("...")
+
+
 def test_a_question_that_came_while_another_module_was_open_can_be_answered(daily):
     from PUMITSlicerLib.status import Choice
 
