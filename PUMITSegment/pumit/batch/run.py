@@ -302,10 +302,11 @@ class Report:
 def settings_digest(settings: BatchSettings) -> str:
     """Return a hash of the settings and weights on which results depend."""
     content = {**asdict(settings), "device": ""}
-    if settings.model:
+    if model := settings.model or settings.structure_model:
         from pumit.models.checkpoint import read_recipe
+        from pumit.models.index import find_model
 
-        content["model"] = read_recipe(Path(settings.model))[1]
+        content["model"] = read_recipe(find_model(model))[1]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

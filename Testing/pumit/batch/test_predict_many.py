@@ -12,8 +12,8 @@ from pathlib import Path
 import batch_workers
 import pytest
 from batch_workers import count, make_tasks, noted, work
-from known_networks import know_networks, save_model, smooth_scan
-from pumit.batch.run import COLUMNS, LOCK, predict_many, run_in_processes
+from known_networks import REGIONS, know_networks, save_model, smooth_scan
+from pumit.batch.run import COLUMNS, LOCK, predict_many, run_in_processes, settings_digest
 from pumit.batch.task import BatchSettings, Outcome, ScanTask, predictor_for
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap
@@ -210,3 +210,14 @@ def test_a_model_that_was_replaced_is_loaded_again(tmp_path, monkeypatch):
         answer = predictor_for(BatchSettings(model=str(path), device="cpu"))
         assert answer(volume, UNWATCHED)[1].version == version
     assert predictor_for(BatchSettings(model=str(path), device="cpu")) is answer
+
+
+def test_results_of_other_weights_are_not_mixed_in_a_search_by_name(tmp_path, monkeypatch):
+    know_networks(monkeypatch)
+    path = tmp_path / "mine.safetensors"
+    settings = BatchSettings(structure="liver", structure_model=str(path))
+    digests = set()
+    for network, changes in (("thresholds", {}), ("nested", REGIONS)):
+        save_model(path, network, **changes)
+        digests.add(settings_digest(settings))
+    assert len(digests) == 2

@@ -232,7 +232,7 @@ async function openFile(file) {
   const image = await niivue.NVImage.loadFromFile({ file, name: file.name }).catch(() => null);
   const dims = image ? dimsOf(image) : [], size = dims[0] * dims[1] * dims[2];
   if (!(image?.img.length >= size))
-    throw new Error("This file is damaged, incomplete, or not NIfTI, NRRD or MHA. DICOM and pictures open by `pumit view`.");
+    throw new Error("This file is damaged, incomplete, or not NIfTI, NRRD or MHA of a usual kind. Others, DICOM and pictures open by `pumit view FILE`.");
   const { hdr } = image;
   const rgb = [128, 2304].includes(hdr.datatypeCode);
   if (rgb) throw new Error("Colour images open by `pumit view FILE`.");
