@@ -440,7 +440,7 @@ def build_network(name: str, **overrides: Any) -> nn.Module:
     sizes = {key: tuple(v) if isinstance(v, list) else v for key, v in sizes.items()}
     try:
         network: nn.Module = network_class(**sizes)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
         if not overrides:  # the published sizes fit: this is a bug
             raise
         raise PumitError(f"Cannot build {name!r} with {overrides}: {error}") from error

@@ -104,6 +104,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones():
     [
         ({"num_token": 3}, r"'num_token'; .* 'num_tokens'"),
         ({"groups": 3}, "Cannot build 'pumit_tokenizer'"),
+        ({"groups": 0}, "Cannot build 'pumit_tokenizer'"),
         ({"widths": (4, 8)}, "Cannot build 'pumit_tokenizer'"),
         ({"num_tokens": "many"}, "Cannot build 'pumit_tokenizer'"),
     ],
