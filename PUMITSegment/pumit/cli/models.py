@@ -156,7 +156,7 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / f"{given.stem}.safetensors"
             save_checkpoint(converted, state, recipe)
-            name = register(converted, name=args.new_name)
+            name = register(converted, name=args.new_name, origin="imported")
         return {"name": name, "sentence": f"Added as {name}."}
     best = best_of(given) if given.is_dir() else given
     card, remark = best.with_name(CARD), ""

@@ -46,6 +46,7 @@ def register(
     *,
     name: str | None = None,
     card: Path | None = None,
+    origin: str = "trained here",
 ) -> str:
     """Add a checkpoint to the user's index, replacing an earlier one of the same run.
 
@@ -53,6 +54,7 @@ def register(
         name: Name in the index; None for the name in its recipe. A number is appended if the name
             is taken: `mine-2`.
         card: Model card, a Markdown file. Its linked pictures and `card.json` are copied too.
+        origin: See `ModelEntry`.
 
     Returns:
         Name in the index.
@@ -67,7 +69,7 @@ def register(
     with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
-            folder, checkpoint, recipe, files, preferred=preferred, origin="trained here", run=run
+            folder, checkpoint, recipe, files, preferred=preferred, origin=origin, run=run
         )  # fmt: skip
     return entry.name
 

@@ -102,8 +102,10 @@ def test_a_photograph_is_segmented_by_the_command_line_at_any_size(weights, tmp_
 def test_it_enters_the_list_of_models_and_is_used_by_name(weights, tmp_path, monkeypatch):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     from pumit.models.card import installed_models
+    from pumit.models.index import list_models
 
     assert main(["models", "add", str(weights), "--name", "sam-b"]) == 0
+    assert list_models()[-1].origin == "imported"
     card = next(card for card in installed_models() if card.name == "sam-b")
     assert card.kind == "promptable"
     segmenter, own = load_segmenter("sam-b", "cpu"), load_segmenter(weights, "cpu")
