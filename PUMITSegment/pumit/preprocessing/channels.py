@@ -100,9 +100,9 @@ def check_contrast(array: npt.NDArray[Any]) -> None:
 def image_channels(volume: Volume, count: int, *, channel: int = 0) -> list[npt.NDArray[Any]]:
     """Return the channels for a network, each (D, H, W).
 
-    A volume with exactly `count` channels gives all of them; otherwise the grey image or the chosen
-    channel is repeated.
+    A volume with exactly `count` channels gives all of them, and RGBA its colours for three;
+    otherwise the grey image or the chosen channel is repeated.
     """
-    if volume.channels == count > 1:
-        return list(volume.array)
+    if volume.channels == count > 1 or (is_colour(volume) and count == 3):
+        return list(volume.array[:count])
     return [grey(volume, channel)] * count

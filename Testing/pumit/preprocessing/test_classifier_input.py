@@ -48,6 +48,8 @@ def test_colours_are_kept_and_grey_stands_for_all(rng):
     image = form.prepare(Volume(colours))
     np.testing.assert_allclose(image.numpy(), colours / 255, atol=1e-6)
     assert form.prepare(Volume(colours[0])).shape == (1, 1, 8, 8)
+    opaque = np.concatenate((colours, np.full_like(colours[:1], 255)))
+    torch.testing.assert_close(form.prepare(Volume(opaque)), image)
 
 
 def test_the_recipe_says_it_all():

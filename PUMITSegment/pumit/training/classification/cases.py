@@ -126,8 +126,6 @@ class ClassificationData:
                 problem = doubt = ""
                 if volume.channels != channels:
                     problem = f"It has {count_of(volume.channels, 'channel')}, others {channels}."
-                elif volume.array.dtype.kind == "f" and np.isnan(volume.array).any():
-                    problem = "It holds NaN voxels; repair it or export it again."
                 elif where != place:
                     problem = f"It is the same image as {same}; remove one."
                 elif same != name:

@@ -3,6 +3,7 @@
 import copy
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.segmentation import SIDED
 from pumit.training.run.origin import origin_of
 
 # MedMNIST's images are unsigned bytes.
@@ -58,13 +60,18 @@ def read_data(recipe: ClassificationRecipe, resolve: Callable[[str], Path]) -> C
     names = tuple(str(name) for name in data.classes)
     if len(set(names)) < len(names):
         raise PumitError(f"data.classes holds a name twice: {', '.join(names)}.")
-    return read_classification_data(
+    found = read_classification_data(
         path,
         classes=names,
         split=data.split,
         patient=data.patient,
         seed=recipe.seed,
     )
+    sided = [name for name in found.classes if SIDED.search(name)]
+    if not (recipe.flips and sided):
+        return found
+    note = f"{sided[0]} names a side, and flips: true shows it mirrored too; set flips: false"
+    return replace(found, notes=(*found.notes, note))
 
 
 def form_of(

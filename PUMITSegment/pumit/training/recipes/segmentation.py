@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -14,6 +15,12 @@ from pumit.training.recipes.model import AtLeastOne, RecipeModel
 from pumit.training.recipes.schedule import ShortSchedule
 
 DEFAULT_NETWORK = "pumit_segmentation_small"
+# Class names that a flip would make wrong.
+SIDED = re.compile(
+    r"(^|[^a-z])(left|right|anterior|posterior|superior|inferior|upper|lower|medial|lateral|"
+    r"front|back|ventral|dorsal|cranial|caudal|l|r|lt|rt|links|rechts)([^a-z]|$)",
+    re.IGNORECASE,
+)
 Share = Annotated[float, Field(le=1)]
 Sizes = Annotated[list[AtLeastOne], Field(min_length=3, max_length=3)]
 Millimetres = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=3, max_length=3)]

@@ -1,7 +1,6 @@
 """Batches of augmented patches with their labels, sampled at random or by class."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -12,18 +11,12 @@ from torch import Tensor
 
 from pumit.networks import monai
 from pumit.training.loop.task import Batch
-from pumit.training.recipes.segmentation import AugmentationSettings
+from pumit.training.recipes.segmentation import SIDED, AugmentationSettings
 from pumit.training.segmentation.prepared_cases import PreparedCase
 
 Shape = tuple[int, int, int]
 # With thicker slices relative to the pixels, patches are rotated in-plane only.
 FLAT = 3.0
-# Class names that a flip would make wrong.
-SIDED = re.compile(
-    r"(^|[^a-z])(left|right|anterior|posterior|superior|inferior|upper|lower|medial|lateral|"
-    r"front|back|ventral|dorsal|cranial|caudal|l|r|lt|rt|links|rechts)([^a-z]|$)",
-    re.IGNORECASE,
-)
 
 
 def flip_axes(settings: AugmentationSettings, classes: Iterable[str]) -> tuple[int, ...]:

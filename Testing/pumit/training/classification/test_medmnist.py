@@ -8,7 +8,7 @@ import pytest
 from pumit.errors import PumitError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.training.classification.reader import read_classification_data
-from pumit.training.classification.run import form_of
+from pumit.training.classification.run import form_of, read_data
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
 
@@ -130,3 +130,15 @@ def test_images_of_another_type_are_scaled_by_their_own_range(tmp_path, dtype, s
         for data in (plain, other)
     )
     assert float((first - second).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("flips", "classes", "told"),
+    [(True, ["left", "right"], 1), (False, ["left", "right"], 0), (True, ["a", "b"], 0)],
+)
+def test_flips_of_sides_are_told(tmp_path, flips, classes, told):
+    save(tmp_path, arrays())
+    keys = {"flips": flips, "data": {"file": "set.npz", "classes": classes}}
+    recipe = read_model(ClassificationRecipe, keys, "")
+    notes = read_data(recipe, lambda text: tmp_path / text).notes
+    assert [note.partition(",")[0] for note in notes] == ["left names a side"] * told
