@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit view` until it is stopped."""
     from pumit.models.consent import require_consent
+    from pumit.preprocessing.channels import is_colour
     from pumit.server.http.page_routes import PAGE
     from pumit.server.serve import ServeSettings, leave_no_files, serve
     from pumit.server.sessions.limits import Limits
@@ -66,6 +67,9 @@ def run(args: argparse.Namespace) -> int:
             scan = _generated_scan(private / "scan")
         else:
             scan = Volume.read(args.image, series=args.series)
+        if scan.channels > 1 and not is_colour(scan):
+            what = f"The scan has {scan.channels} channels or time points"
+            sys.stderr.write(f"{what}; the page shows and segments the first.\n")
 
         def announce(ready: dict[str, object]) -> None:
             url = f"{ready['url']}{PAGE}"

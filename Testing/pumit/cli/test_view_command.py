@@ -9,6 +9,7 @@ import numpy as np
 import pumit
 import pytest
 import requests
+import SimpleITK
 from pumit.cli import view
 from pumit.cli.main import main, parser_of
 from pumit.server import serve as server
@@ -67,6 +68,15 @@ def test_no_browser_is_opened_where_none_is_wanted(shown, tmp_path, monkeypatch,
         monkeypatch.setattr(view.sys, "platform", "linux")
     main(["view", str(written(tmp_path)), *(["--no-browser"] if how == "option" else [])])
     assert "address" not in shown
+
+
+def test_of_several_time_points_the_one_that_is_shown_is_named(shown, tmp_path, capsys):
+    image = SimpleITK.GetImageFromArray(np.arange(60, dtype=np.int16).reshape(3, 4, 5))
+    SimpleITK.WriteImage(SimpleITK.JoinSeries([image, image]), str(tmp_path / "cine.nii.gz"))
+    assert main(["view", str(tmp_path / "cine.nii.gz")]) == 0
+    assert "2 channels or time points; the page shows" in capsys.readouterr().err
+    assert main(["view", str(written(tmp_path))]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_scan_is_one_line(shown, tmp_path, capsys):
