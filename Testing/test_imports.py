@@ -52,10 +52,15 @@ def tree_of(file: Path) -> ast.Module:
 
 
 @cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(tree_of(file)))
+
+
+@cache
 def imported(file: Path) -> frozenset[str]:
     """Full names of what a file imports, anywhere in it, and of modules named in its strings."""
     names: set[str] = set()
-    for node in ast.walk(tree_of(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -77,7 +82,7 @@ def libraries_imported(file: Path) -> set[str]:
 
 
 def calls(file: Path) -> list[ast.Call]:
-    return [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.Call)]
+    return [node for node in nodes_of(file) if isinstance(node, ast.Call)]
 
 
 def called(call: ast.Call) -> str:
@@ -118,7 +123,7 @@ def test_no_two_classes_share_a_name():
     """Also not in upper and lower case alone; private ones may."""
     homes: dict[str, list[str]] = {}
     for file in FILES + GUI:
-        for node in ast.walk(tree_of(file)):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name.lower(), []).append(f"{file.name}: {node.name}")
     # What tests replace of each of the two modules of Slicer.
