@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK
 
 from pumit.export.spacing import written_spacing_mm
 from pumit.volume import Volume
@@ -43,6 +42,8 @@ def nifti_parts(array: npt.NDArray[Any], volume: Volume, *, note: str = "") -> I
         volume: Volume whose grid they are on; a planar one gets `written_spacing_mm`.
         note: Text for `descrip`, cut to 79 bytes.
     """
+    import SimpleITK  # takes longer than writing another kind of file
+
     is_colour = array.ndim == 4
     kind = f"{array.dtype.kind}{array.dtype.itemsize}".replace("b1", "u1")
     code = _RGB if is_colour else _CODES.get(kind, _CODES["f4"])

@@ -348,7 +348,7 @@ def test_a_series_is_segmented_without_what_it_does_not_need(scan, tmp_path):
     """Each of these takes a twentieth of a second and more to import."""
     write_dicom_series(Volume.read(scan), tmp_path / "series")
     command = [sys.executable, "-c", SEGMENT_AND_TELL, "segment", str(tmp_path / "series")]
-    command += ["--voxel", "24,20,6", "--json", "-o", str(tmp_path / "out.nii.gz")]
+    command += ["--voxel", "24,20,6", "--json", "-o", str(tmp_path / "out.seg.nrrd")]
     environment = {**os.environ, "PUMIT_MODELS": str(tmp_path / "models"), "PUMIT_ENGINE": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
