@@ -58,7 +58,7 @@ class CampaignList:
 
     def refresh(self) -> None:
         """Show the scans."""
-        view = self._campaign.view
+        view, selected = self._campaign.view, self.selected
         self._shown = view.scans if view is not None else ()
         if view is not None:
             patients = _numbered(view)
@@ -69,6 +69,9 @@ class CampaignList:
                     for scan in self._shown
                 ]
             )
+            ids = [scan.id for scan in self._shown]
+            if selected is not None and selected.id in ids:  # its row may be another scan's now
+                self._cells.select(ids.index(selected.id))
         self._cells.fitHeight(_MOST_ROWS)
         self._showButtons()
 

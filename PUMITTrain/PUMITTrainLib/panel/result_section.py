@@ -165,7 +165,9 @@ class ResultSection:
         )
 
     def _onExport(self) -> None:
-        path = self._dialogs.saveModel(self._results.model)
+        # One that is not in the index is known by its file.
+        name = Path(self._results.model).name.removesuffix(".safetensors")
+        path = self._dialogs.saveModel(name)
         if path:
             self._results.exportModel(Path(path))
 

@@ -117,13 +117,10 @@ class RunList:
 
     def _select(self, view: RunView | None) -> None:
         folders = [shown.folder for shown in self._shown]
-        selection = (
-            [folders.index(view.folder)] if view is not None and view.folder in folders else []
-        )
-        if self._cells.selectedRows() != selection:
+        if view is not None and view.folder in folders:
+            self._cells.select(folders.index(view.folder))
+        else:
             self._ui.runTable.clearSelection()
-            for row in selection:
-                self._ui.runTable.selectRow(row)
 
     def _onSelected(self) -> None:
         rows = self._cells.selectedRows()

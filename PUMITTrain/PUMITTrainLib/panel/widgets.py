@@ -430,6 +430,12 @@ class TableCells:
         if 0 <= row < len(self._rows):
             self._rows[row] = ()
 
+    def select(self, row: int) -> None:
+        """Select a row, and no other."""
+        if self.selectedRows() != [row]:
+            self._table.clearSelection()
+            self._table.selectRow(row)
+
     def selectedRows(self) -> list[int]:
         """Return the indices of the selected rows."""
         return sorted({item.row() for item in self._table.selectedItems()})

@@ -684,6 +684,22 @@ def test_clicks_in_the_chart_are_numbered(modules: CampaignModules) -> None:
     assert drawn[0] != drawn[1]
 
 
+def test_the_selected_scan_stays_selected_when_the_list_is_sorted_again(modules, tmp_path):
+    """Leave out was done to the scan that was in its row by then."""
+    modules.create(makeLab(tmp_path / "lab", 3))
+    table, ui = modules.ui.campaignTable, modules.ui
+    table.selectRow(0)
+    modules.process()
+    name = table.item(0, 0).text().split("\n")[0]
+    modules.campaign.later(name)  # another person moves it to the end of the queue
+    modules.look()
+    assert table.item(0, 0).text().split("\n")[0] != name
+    assert ui.campaignLeaveOutButton.text == "Include"
+    modules.press(ui.campaignLeaveOutButton)
+    modules.look()
+    assert {scan.stored_state for scan in modules.campaign.scans()} == {"open"}
+
+
 # --- where scans come from ------------------------------------------------------------------------
 
 

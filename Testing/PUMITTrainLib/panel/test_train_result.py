@@ -21,8 +21,10 @@ class Answers:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.proposed = ""
 
     def saveModel(self, name: str) -> str:
+        self.proposed = name
         return self._path
 
     def openModel(self) -> str:
@@ -146,8 +148,10 @@ def test_a_model_is_exported_and_imported_as_one_file(shown, tmp_path):
     shown.press(shown.ui.importButton)
     assert shown.logic.callsOf("exportModel") == [(file,)]
     assert shown.logic.callsOf("importModel") == [(file,)]
-    shown.panel.resultSection._dialogs = Answers("")
+    shown.panel.resultSection._dialogs = answers = Answers("")
+    shown.logic.results.model = str(tmp_path / "mine.safetensors")  # not in the index
     shown.press(shown.ui.exportButton)
+    assert answers.proposed == "mine"
     assert len(shown.logic.callsOf("exportModel")) == 1
     shown.logic.results.isBusy = True
     shown.refresh()
