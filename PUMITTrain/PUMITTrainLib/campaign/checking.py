@@ -532,27 +532,44 @@ class Checking:
     def _end(
         self, current: _Checked, written: tuple, then: Callable[[], Any] = lambda: None
     ) -> None:
-        """Close a written scan; later edits are saved as a draft."""
-        drawn, loaded = None, current.loaded
+        """Close a written scan, once later edits are saved as a draft."""
         if current.scan.isThere and current.scan.state() != written:
-            try:
-                drawn = current.segment.reviewing.masks(current.scan)
-                words = _("What was drawn last in {name} is kept as a draft; open it to see that.")
-                self._problem(words.format(name=current.name))
-            except PumitError as error:
-                self._problem(str(error))
+            self._keepLater(current, then)
+            return
         self._close(current)
 
         def finish() -> None:
-            try:
-                if drawn is not None:
-                    segmentation = _segmentation(current, drawn)
-                    current.campaign.save_draft(loaded.entry, segmentation, lock=loaded.lock)
-            finally:
-                current.release()
+            current.release()
             then()
 
         self._keep(finish, lambda _result: self._work.refresh())
+
+    def _keepLater(self, current: _Checked, then: Callable[[], Any]) -> None:
+        """Save what was drawn in a scan while it was written, and end it."""
+        state, loaded = current.scan.state(), current.loaded
+        try:
+            drawn = current.segment.reviewing.masks(current.scan)
+        except PumitError as error:
+            self._problem(str(error))
+            self._end(current, state, then)
+            return
+        words = _("What was drawn last in {name} is kept as a draft; open it to see that.")
+        self._problem(words.format(name=current.name))
+
+        def keep() -> None:
+            segmentation = _segmentation(current, drawn)
+            current.campaign.save_draft(loaded.entry, segmentation, lock=loaded.lock)
+
+        def fail(error: Exception) -> None:
+            if isinstance(error, CampaignConflict) or not current.scan.isThere:
+                self._end(current, state, then)
+            else:
+                current.isDone = False  # of what was drawn since
+                self._unsaved.append(current)
+            self._fail(error)
+            self._changed()
+
+        self._keep(keep, lambda _result: self._end(current, state, then), fail)
 
     def _close(self, checked: _Checked) -> None:
         reviewing = self._segment.reviewing

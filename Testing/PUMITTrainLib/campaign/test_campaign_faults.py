@@ -262,6 +262,37 @@ def test_what_is_drawn_after_acceptance_is_kept_as_a_draft(opened, monkeypatch):
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
 
 
+def test_what_is_drawn_after_acceptance_stays_in_the_scene_until_it_is_written(
+    opened, tmp_path, monkeypatch
+):
+    """The scan was removed before its draft was written to a share that went away."""
+    opened.draw(["outer"])
+    checking, accept = opened.logic.checking, Campaign.accept
+
+    def andGoAway(campaign: Campaign, *arguments: Any, **named: Any) -> Any:
+        made = accept(campaign, *arguments, **named)
+        opened.folder.rename(tmp_path / "away")
+        return made
+
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, "accept", andGoAway)
+        checking.accept()
+        opened.draw()
+        opened.settle()
+    assert "is not there any more" in opened.status
+    assert checking.undoText == "scan00"
+    (tmp_path / "away").rename(opened.folder)
+    checking.undo()
+    checking.putAway()
+    opened.look()
+    scan = opened.campaign.scan("scan00")
+    assert scan.stored_state == "accepted"
+    checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
 def test_a_label_with_other_names_asks_once_and_remembers(modules, tmp_path):
     from pumit.export.seg_nrrd import write_seg_nrrd
 
