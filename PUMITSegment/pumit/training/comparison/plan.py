@@ -18,12 +18,12 @@ from pumit.system.machine import usable_cores
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import SplitData
-from pumit.training.model_card.record import processor_title
 from pumit.training.planning.estimate import hardware_for
 from pumit.training.recipes.comparison import ComparedNetwork, ComparisonRecipe
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.segmentation import PlanChoices
+from pumit.training.run.hardware import processor_title
 from pumit.training.run.resolved_recipe import Recipe, plain, with_absolute_paths
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,

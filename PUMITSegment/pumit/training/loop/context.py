@@ -14,6 +14,7 @@ from pumit.training.recipes.reader import RecipeFile
 from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run import resolved_recipe as run_recipe
+from pumit.training.run.hardware import hardware_of
 from pumit.training.run.reporter import RunReporter
 
 
@@ -61,6 +62,7 @@ class TrainingRun:
                 "python": platform.python_version(),
                 "system": platform.platform(terse=True),
                 "device": str(self.device),
+                "hardware": hardware_of(self.device),
                 "threads": torch.get_num_threads(),
                 "workers": self.workers,
                 "processes": world(),

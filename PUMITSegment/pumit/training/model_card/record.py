@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from pumit.training.recipes.model import read_model
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.tasks import model_for
 from pumit.training.recipes.training import TrainingRecipe
+from pumit.training.run.hardware import hardware_of
 from pumit.training.run.origin import origin_of
 from pumit.training.run.resolved_recipe import started_recipes
 
@@ -56,7 +56,6 @@ TASK_OF_KIND = {
 }
 # Keys of a recipe's data that do not identify patients.
 _DATA_KEYS_SHOWN = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
-_CPU_INFO = Path("/proc/cpuinfo")
 # A run may end at this share of its budget, as no step is started that would not fit.
 _ENDED = 0.97
 
@@ -362,12 +361,14 @@ class RunLog:
         data: Record of the data; empty if none was written.
         steps: Progress records with a loss, in order of their steps.
         learning_rate: Learning rate of the best trial, if several were tried.
+        hardware: Hardware of the latest start; empty in logs of PUMIT 0.3 and before.
     """
 
     data: dict[str, Any]
     steps: tuple[dict[str, Any], ...]
     validations: tuple[dict[str, Any], ...]
     learning_rate: float | None = None
+    hardware: str = ""
 
     @staticmethod
     def read(folder: Path, *, learning_rate: float | None = None) -> RunLog:
@@ -383,7 +384,14 @@ class RunLog:
         data = [r["data"] for r in records if isinstance(r.get("data"), dict)]
         steps = [r for r in records if "loss" in r and isinstance(r.get("step"), int)]
         checks = [r for r in records if isinstance(r.get("validation"), dict)]
-        return RunLog(data[-1] if data else {}, _latest(steps), _latest(checks), learning_rate)
+        hardware = [str(r["hardware"]) for r in records if "hardware" in r]
+        return RunLog(
+            data[-1] if data else {},
+            _latest(steps),
+            _latest(checks),
+            learning_rate,
+            hardware[-1] if hardware else "",
+        )
 
     @staticmethod
     def of_folds(folder: Path) -> RunLog:
@@ -514,7 +522,8 @@ def gather(
         planned_steps=planned,
         is_stopped_early=0 < log.last_step < planned and not is_spent,
         seconds=log.seconds,
-        hardware=hardware_of(device),
+        # A card may be written on another machine.
+        hardware=log.hardware or hardware_of(device),
         memory_gib=max(memory, default=None),
         fold=str(data.get("fold", "")) if isinstance(data, dict) else "",
         cases=case_facts(log.data, numbers),
@@ -592,22 +601,3 @@ def _initial_of(keys: Mapping[str, Any]) -> dict[str, str]:
         return origin_of(str(model))
     except PumitError:
         return {"name": "an earlier model"}  # which no longer exists
-
-
-def hardware_of(device: torch.device) -> str:
-    """Return the training hardware, without the host name."""
-    threads = torch.get_num_threads()
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_properties(device).name)
-    what = "" if device.type == "cpu" else f"{device.type}, "
-    return f"{what}{threads} CPU thread{'s' if threads > 1 else ''} ({processor_title()})"
-
-
-def processor_title() -> str:
-    """Return the model name of this machine's CPU."""
-    processor = platform.processor() or platform.machine()
-    if _CPU_INFO.is_file():
-        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
-        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        processor = models[0] if models else processor
-    return processor

@@ -354,3 +354,9 @@ def test_a_run_by_epochs_that_was_stopped_says_so(tmp_path):
     write_status(run, RunStatus("stopped", steps=200, model="made.safetensors"))
     text = answered(run, ["split,case,truth,a,b"], classes=[{"name": "a"}, {"name": "b"}])
     assert "Its training was stopped at step 20 of 200 (10 %)" in text
+
+
+def test_a_card_that_is_written_elsewhere_names_the_hardware_of_the_training(folder):
+    begun = [{"event": "set up", "hardware": name} for name in ("A 9000", "8 CPU threads (Z80)")]
+    write_log(folder, [*begun, *log_records()])
+    assert "2 minutes on 8 CPU threads (Z80), at most 0.5 GiB" in card(folder)
