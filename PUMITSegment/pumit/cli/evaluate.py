@@ -279,6 +279,7 @@ def _compare(args: argparse.Namespace) -> int:
         raise VolumeError(f"No case name contains {args.only!r}.")
     rows: list[ComparedRow] = []
     places: list[LargeDifference] = []
+    by_value: dict[str, bool] = {}
     failed: dict[str, str] = {}
     with progress_bar(quiet=args.json) as step:
         for i, pair in enumerate(pairs):
@@ -286,6 +287,7 @@ def _compare(args: argparse.Namespace) -> int:
             try:
                 for each in compared_masks(pair, classes, ignored=ignored, scan=args.scan):
                     masks, grid = (each.prediction, each.truth), each.grid
+                    by_value.setdefault(pair.case, each.is_by_value)
                     score = partial(
                         compared_metrics, *masks, grid.spacing_mm, tolerance_mm=args.nsd
                     )
@@ -302,6 +304,12 @@ def _compare(args: argparse.Namespace) -> int:
     if not rows:
         raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
     _warn_without_common_class(rows)
+    if any(by_value.values()):
+        logger.warning(
+            "In %d of %d cases only one file names its classes, so that equal values are compared; "
+            "--classes compares by name.",
+            *(sum(by_value.values()), len(by_value)),
+        )
     summary = summarize(rows, (*METRICS, "nsd"))
     facts = _facts_of(rows, summary, failed, places if args.places else None)
     if args.output:

@@ -93,12 +93,18 @@ def pair_of_files(prediction: Path, labels: Path) -> CasePair:
 
 @dataclass(frozen=True, eq=False)
 class ComparedMasks:
-    """Masks, (D, H, W), of a class in both files."""
+    """Masks, (D, H, W), of a class in both files.
+
+    Attributes:
+        is_by_value: Whether one of several classes was matched by value, since only one file has
+            names.
+    """
 
     label: str
     prediction: Mask
     truth: Mask
     grid: Volume
+    is_by_value: bool = False
 
 
 def compared_masks(
@@ -147,6 +153,9 @@ def compared_masks(
         logger.warning("Labels of a case are %s: they are not ground truth yet.", truth.unreviewed)
     unknown = [truth.mask(s) for s in truth.segments if _is_unknown(s, ignored)]
     pairs: Iterable[tuple[str, Mask, Mask]]
+    fewest, most = sorted((len(prediction.segments), len(truth.segments)))
+    is_unlike = fewest > 0 and most > 1 and prediction.is_named != truth.is_named
+    is_by_value = is_unlike and not classes
     if classes:
         predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
         truths = _masks(truth, {c.name: c.true_values for c in classes})
@@ -156,7 +165,7 @@ def compared_masks(
     for name, p_mask, t_mask in pairs:
         for mask in unknown:  # which segments may overlap
             p_mask, t_mask = p_mask & ~mask, t_mask & ~mask
-        yield ComparedMasks(name, p_mask, t_mask, truth.volume)
+        yield ComparedMasks(name, p_mask, t_mask, truth.volume, is_by_value)
 
 
 def _read_both(

@@ -423,3 +423,23 @@ def test_labels_that_are_unreviewed_are_no_reference(tmp_path, caplog):
     assert [dice(each.prediction, each.truth) for each in compared_masks(pair)] == [1.0]
     (message,) = caplog.messages
     assert message.startswith("Labels of a case are made by hippo, not reviewed")
+
+
+def test_a_comparison_by_value_of_named_classes_is_told(run, tmp_path, caplog):
+    grid = Volume(labels(), SPACING)
+    named = [("spleen", labels() == 2), ("liver", labels() == 1)]
+    algorithm = Algorithm("someone", "1")
+    for folder in ("predictions", "labels"):
+        (tmp_path / folder).mkdir()
+    for count in (2, 1):
+        segments = tuple(Segment(name, mask) for name, mask in named[-count:])
+        made = Segmentation(grid, segments, algorithm)
+        write_seg_nrrd(made, tmp_path / "predictions" / "a.seg.nrrd")
+        save(labels() if count == 2 else labels() % 2, tmp_path / "labels" / "a.nrrd")
+        caplog.clear()
+        run("evaluate", "--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels")
+        told = [record.message for record in caplog.records if "--classes" in record.message]
+        assert len(told) == count - 1  # a single class has no other value
+    save(labels() * 0, tmp_path / "labels" / "a.nrrd")
+    run("evaluate", "--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels")
+    assert "--classes" not in caplog.text
