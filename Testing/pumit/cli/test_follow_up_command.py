@@ -64,6 +64,7 @@ def registered(compared: tuple[Path, Any]) -> tuple[str | Path, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_lesions_are_answered_at_the_next_date(run, sample, registered, tmp_path):
     truth = read_labels(sample / "later.seg.nrrd", Volume.read(sample / "later.nii.gz"))
     new = next(s for s in truth.segments if s.name == "Lesion new")
@@ -91,6 +92,7 @@ def test_masks_of_both_dates_are_compared_as_json(compared):
     assert not (folder / "later.seg.nrrd").exists()
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_poor_registration_is_shown_and_not_used(run, sample, tmp_path):
     transform = SimpleITK.TranslationTransform(3, (20.0, 30.0, -160.0))
     SimpleITK.WriteTransform(transform, str(tmp_path / "wrong.tfm"))

@@ -11,6 +11,8 @@ from labelled_scans import TINY_SIZES, ball_and_box, write
 from pumit.models.index import find_model, list_models
 from pumit.models.user_index import register
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 # What must never leave the lab, as it stands in names of files and folders.
 SECRETS = ("Doe^Jane", "Doe_Jane", "19610203", "1.2.840.113619.2.55.3", "ward_7")
 
