@@ -111,14 +111,18 @@ class SegmentActions:
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts; can be undone."""
         book = self._selection.book
-        isThere = book is not None and segmentID in segmentIDs(book.node)
-        if not isThere or not self._selection.guard.allows(lambda: self.removeSegment(segmentID)):
+        if book is None or segmentID not in segmentIDs(book.node):
+            return
+        if self._selection.volumeNode is None:  # undo could not bring it back
+            self._status.problem(_("Choose a scan first."))
+            return
+        if not self._selection.guard.mayWrite(lambda: self.removeSegment(segmentID)):
             return
         self._requests.forget(segmentID)
         following = neighbourOf(book.node, segmentID)
         with self._status.showingErrors():
             book.removeSegment(segmentID)
-        self._selection.selectSegment(following)
+            self._selection.selectSegment(following)
 
     def reset(self, segmentID: str | None = None) -> None:
         """Remove prompts and mask of one segment, or of all; can be undone."""
