@@ -13,7 +13,7 @@ from found_structures import found
 from PUMITSegmentLib.prompts.tag import PromptKind, promptNodesOf
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.provenance import provenanceOf
-from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from PUMITSlicerLib.status import Activity
 from scripted_worker import box
@@ -253,6 +253,54 @@ def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made):
         made.logic.redo()
     assert segmentation.GetSegment(gone) is None
     assert np.array_equal(made.mask(made.logic.segmentID), B & ~A)
+
+
+@pytest.mark.parametrize("isFilled", [True, False])
+def test_a_segment_is_not_removed_while_undo_could_not_bring_it_back(made, isFilled):
+    """Without a scan nothing happened and nothing was said, or an exception was raised."""
+    segmentID = made.logic.newSegment("Liver")
+    if isFilled:
+        made.click()
+        made.answer(A)
+    slicer.mrmlScene.RemoveNode(made.volumeNode)
+    made.logic.removeSegment(segmentID)
+    assert made.status == "Choose a scan first."
+    assert made.logic.segmentID == segmentID
+
+
+def test_a_segment_of_surfaces_is_removed_only_once_it_is_converted(made):
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    node = made.logic.segmentationNode
+    node.CreateClosedSurfaceRepresentation()
+    node.GetSegmentation().SetSourceRepresentationName("Closed surface")
+    made.logic.removeSegment(segmentID)
+    assert segmentIDs(node) == [segmentID]
+    assert "surfaces" in made.status
+    made.logic.permission.confirm = lambda question: True
+    made.logic.removeSegment(segmentID)
+    assert segmentIDs(node) == []
+    made.logic.undo()
+    assert made.mask(segmentID).any()
+
+
+def test_prompts_follow_a_scan_that_was_moved_while_another_segmentation_was_chosen(made):
+    made.click()
+    made.answer(A)
+    made.logic.stopPlacing()
+    (point,) = made.worker.requests[-1].prompts
+    first = made.logic.segmentationNode
+    made.logic.parameters.segmentation = newSegmentation(made.volumeNode)
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
+    matrix = np.eye(4)
+    matrix[0, 3] = 5
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    for node in (made.volumeNode, first):
+        node.SetAndObserveTransformNodeID(transform.GetID())
+    made.logic.parameters.segmentation = first
+    made.logic.update()
+    assert made.worker.requests[-1].prompts == [point]
 
 
 def test_a_name_survives_undo_and_redo_of_the_segment_itself(made):

@@ -48,6 +48,7 @@ class ScanFollower(VTKObservationMixin):
         changed = slicer.vtkMRMLSegmentationNode.ReferenceImageGeometryChangedEvent
         self.addObserver(segmentationNode, changed, self._onReferenceChanged)
         self._onReferenceChanged()
+        self._catchUp()
 
     def close(self) -> None:
         """Remove all observers."""
@@ -64,6 +65,17 @@ class ScanFollower(VTKObservationMixin):
         if volumeNode is not None:
             self.addObserver(volumeNode, moved, self._onMoved)
             self._remember()
+
+    def _catchUp(self) -> None:
+        """Put prompts under the transform that the scan was put under while none were observed."""
+        transform = self._transformNode if self._volumeNode is not None else None
+        if transform is None or not transform.IsTransformToWorldLinear():
+            return
+        with self._moving():
+            for node in self._nodes():
+                isMarkups = node.IsA("vtkMRMLTransformableNode")
+                if isMarkups and node.GetParentTransformNode() is None:
+                    node.SetAndObserveTransformNodeID(transform.GetID())
 
     def _remember(self) -> None:
         self._transformNode = self._volumeNode.GetParentTransformNode()
