@@ -314,6 +314,20 @@ def test_a_name_survives_undo_and_redo_of_the_segment_itself(made):
     assert segmentation.GetSegment(segmentID).GetName() == "Liver"
 
 
+def test_tags_of_other_programs_survive_undo_of_the_removal(made):
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    segmentation.GetSegment(segmentID).SetTag("DICOM.TrackingIdentifier", "lesion 1")
+    made.logic.removeSegment(segmentID)
+    made.logic.undo()
+    value = vtk.mutable("")
+    segmentation.GetSegment(segmentID).GetTag("DICOM.TrackingIdentifier", value)
+    assert value == "lesion 1"
+    assert made.mask(segmentID).any()
+
+
 # --- other modules --------------------------------------------------------------------------------
 
 
