@@ -237,6 +237,8 @@ class RealImages:
         is_shared = len(files) >= LEAST_TO_SHARE * processes
         self.files = list(files[number::processes] if is_shared else files)
         self.weights = torch.tensor([f.weight for f in self.files])
+        if not self.weights.any():
+            raise PumitError("All images have a weight of 0; check the recipe's real_images.")
         self.cache = cache
         self.in_memory = in_memory
         self.is_upright = is_upright

@@ -136,3 +136,8 @@ def test_it_is_said_where_scans_have_no_crop_of_a_degree(tmp_path, caplog):
         assert source.draw(2, (8, 32, 32), random()) is None
     (record,) = caplog.records
     assert "none has a crop of degree 2" in record.getMessage()
+
+
+def test_weights_of_zero_leave_nothing_to_draw():
+    with pytest.raises(PumitError, match="All images have a weight of 0"):
+        RealImages([ImageFile(Path("a.nrrd"), "a", 0.0)])
