@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,12 +95,14 @@ class SceneScans:
         """Return the files of the scans, written if necessary; on a worker thread."""
         # The folder may hold scans of an earlier campaign, or files of the user's own.
         new = self._folder / _unused(_FOLDER, lambda text: (self._folder / text).exists())
-        self._written = {(scan.write(new), scan.series): scan for scan in self.scans}
+        self._written = {
+            (Path(os.path.abspath(scan.write(new))), scan.series): scan for scan in self.scans
+        }
         return list(dict.fromkeys(path for path, _series in self._written))
 
     def keepDrawn(self, campaign: Campaign) -> None:
         """Save the scene's segmentations as drafts, to be reviewed."""
-        leaveOutOthers(campaign, lambda entry: self._scanOf(entry) is not None)
+        leaveOutOthers(campaign, lambda entry: not entry.series or self._scanOf(entry) is not None)
         for entry in campaign.scans():
             scan = self._scanOf(entry)
             if scan is None or not scan.drawn:

@@ -738,7 +738,9 @@ def createOfScene(modules: CampaignModules) -> Campaign:
     ui = modules.ui
     modules.press(ui.campaignNewButton)
     modules.choose(ui.campaignSourceSelector, "scene")
-    ui.campaignFolderEdit.currentPath = str(modules.folder)
+    # As a user may type it.
+    folder = modules.folder.parent / ".." / modules.folder.parent.name / modules.folder.name
+    ui.campaignFolderEdit.currentPath = str(folder)
     ui.campaignClassesEdit.text = "liver"
     modules.press(ui.campaignCreateButton)
     modules.look()
