@@ -131,8 +131,9 @@ def test_scans_of_a_tier_and_label_maps_join(tmp_path, recipe):
     path = written(tmp_path, recipe, **own)
     model = pretrain(path, tmp_path / "run", changes={"schedule": {"steps": 3}, "workers": 1})
     followed = load_checkpoint(model).recipe["training"]
-    assert followed["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
     assert followed["map_share"] == 0.5
+    # Folders and patterns may name patients.
+    assert not {"real_cases", "real_images", "real_sets", "label_maps"} & set(followed)
     for change, reason in (
         ({"label_maps": ["none*.nii.gz"]}, "No label map fits none"),
         ({"real_sets": [{"folder": "elsewhere"}]}, "folder elsewhere of real_sets is missing"),

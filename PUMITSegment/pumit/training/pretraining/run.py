@@ -31,12 +31,10 @@ _BUILDERS: dict[type[PretrainingRecipe], Callable[[Any, TrainingRun], Objective]
     SwinSslRecipe: swin_ssl.build,
     TokenizerRecipe: tokenizer.build,
 }
-# Recipe keys copied to the checkpoint.
+# Recipe keys copied to the checkpoint. Patterns and names of cases may identify patients.
 REPEATED = (
-    *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
-    *("real_sets", "label_maps", "map_share", "heart_share", "trunk_share"),
-    *("unlabelled_targets", "field_sizes", "rounds"),
-    "stability_weight",
+    *("seed", "batch_size", "real_share", "loss", "degrees", "map_share", "heart_share"),
+    *("trunk_share", "unlabelled_targets", "field_sizes", "rounds", "stability_weight"),
 )
 
 
