@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
-from pumit.export.classes import segments_of
+from pumit.export.classes import numbered_segments
 from pumit.export.write import write_segmentation
 from pumit.io.scans import find_scans
 from pumit.prompts import AnswerPrompt, MaskPrompt
@@ -266,8 +266,9 @@ class BatchRun:
             name, version = f"PUMIT {answer.model}", answer.version or "0"
             algorithm = Algorithm(name, version, "SEMIAUTOMATIC" if item.queries else "AUTOMATIC")
             item.target.parent.mkdir(parents=True, exist_ok=True)
-            segments = segments_of(answer.found)
-            write_segmentation(Segmentation(scan, segments, algorithm), item.target)
+            # Those that occur, as numbered in every scan.
+            values, segments = zip(*numbered_segments(answer.found).items(), strict=True)
+            write_segmentation(Segmentation(scan, segments, algorithm, values), item.target)
             return None, answer.found.remark
 
         self._parts.background.submit(work, lambda made: self._take(item, *made), self._fail)

@@ -12,6 +12,7 @@ from daily_panel import A
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.io import scans
+from pumit.io.labels.label_file import read_label_file
 from pumit.volume import Volume
 from PUMITSegmentLib.many_scans import BatchRun
 from PUMITSegmentLib.segments.provenance import provenanceOf
@@ -173,6 +174,22 @@ def test_one_structure_of_each_scan_becomes_a_file(panel, tmp_path):
     assert segmentations() == []
     panel.press(panel.ui.batchButton)  # what is there is not done again
     panel.wait(lambda: "2 had a result already" in panel.ui.statusLabel.text)
+
+
+def test_a_structure_has_its_value_in_each_file(panel, tmp_path):
+    array = slicer.util.arrayFromVolume(panel.volumeNode)
+    array[2:5, 2:5, 2:5] = 400  # the spot, only in this scan
+    slicer.util.arrayFromVolumeModified(panel.volumeNode)
+    panel.ui.structureEdit.text = "spot and liver"
+    panel.ui.batchOutputEdit.currentPath = str(tmp_path)
+    panel.process()
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    values = [
+        {s.name: s.value for s in read_label_file(tmp_path / f"{name}.seg.nrrd").segments}
+        for name in ("CT abdomen", "Second")
+    ]
+    assert values == [{"Spot": 1, "Liver": 2}, {"Liver": 2}]
 
 
 def test_several_structures_of_each_scan_are_found(panel):
