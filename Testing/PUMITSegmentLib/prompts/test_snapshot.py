@@ -219,7 +219,6 @@ def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name)
     prompted.prompts.showOnly("spleen")
     save(tmp_path / name)
     prompted.prompts.close()
-    giveCache(tmp_path)
     slicer.util.loadScene(str(tmp_path / name), {})
 
     segmentationNode = slicer.util.getNode("S")
@@ -245,22 +244,11 @@ def save(path) -> None:
     assert slicer.util.saveScene(str(path))
 
 
-def giveCache(folder) -> None:
-    """Bundles are unpacked into the cache, which Slicer's application has."""
-    manager, cache = slicer.vtkDataIOManager(), slicer.vtkCacheManager()
-    (folder / "cache").mkdir()
-    cache.SetRemoteCacheDirectory(str(folder / "cache"))
-    manager.SetCacheManager(cache)
-    slicer.mrmlScene.SetCacheManager(cache)
-    slicer.mrmlScene.SetDataIOManager(manager)
-
-
 def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path):
     prompted.placeOneOfEach(axial)
     before = prompted.of()
     save(tmp_path / "scene.mrb")
     prompted.changed.clear()
-    giveCache(tmp_path)
     slicer.mrmlScene.ReadFromMRB(str(tmp_path / "scene.mrb"), False)
 
     _first, second = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
