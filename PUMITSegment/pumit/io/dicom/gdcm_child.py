@@ -31,16 +31,23 @@ def main() -> None:
         job = json.loads(line)
         _limit(own, job)
         try:
-            reader.SetFileName(job["file"])
-            image = reader.Execute()
-            values = SimpleITK.GetArrayViewFromImage(image)  # stored values, native byte order
-            values.tofile(job["decoded"])
-            outcome = {"shape": values.shape, "type": values.dtype.name}
+            outcome = _decode(reader, job["file"], job["decoded"])
         except MemoryError:
             outcome = {"error": "memory"}
         except Exception as error:
             outcome = {"error": "memory" if "allocate" in str(error) else "damaged"}
         _say(answers, outcome)
+
+
+def _decode(reader: Any, file: str, decoded: str) -> dict[str, Any]:
+    """Decode a file, write its stored values in native byte order, and free them."""
+    import SimpleITK
+
+    reader.SetFileName(file)
+    image = reader.Execute()
+    values = SimpleITK.GetArrayViewFromImage(image)
+    values.tofile(decoded)
+    return {"shape": values.shape, "type": values.dtype.name}
 
 
 def _say(answers: IO[str], message: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """No DICOM file ends the program, or takes memory and time that its pixels do not need."""
 
 import io
+import json
 import os
 import struct
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import SimpleITK
 from compressed_frames import RAMP, compressed, jpeg_lossless
 from generated_scans import Array, along_normal, dicom_slice, refused
 from PIL import Image
@@ -251,6 +253,26 @@ def test_decoder_that_ended_before_a_file_came_leaves_nothing(tmp_path):
         with pytest.raises(VolumeError, match="crashed the decoder"):
             submitted(tmp_path, bytes(128), RLELossless, process).result()
     assert not Path(folder.name).exists()
+
+
+def test_large_file_takes_no_memory_from_the_next(tmp_path):
+    sizes = {"large": 32_768, "smaller": 20_480}  # KiB
+    jobs = []
+    for name, rows in sizes.items():
+        file = tmp_path / f"{name}.dcm"
+        SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.zeros((rows, 1024), np.uint8)), file)
+        limits = {"bytes": (8 << 20) + 3 * rows * 1024, "seconds": 20}
+        jobs.append({"file": str(file), "decoded": f"{file}.raw", **limits})
+    done = subprocess.run(
+        gdcm_process._command(),
+        input="".join(f"{json.dumps(job)}\n" for job in jobs),
+        env={**os.environ, "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    _ready, *answers = map(json.loads, done.stdout.splitlines())
+    assert [answer.get("shape") for answer in answers] == [[1, n, 1024] for n in sizes.values()]
 
 
 def test_decoder_loads_no_module_from_the_folder_of_the_scan(tmp_path, monkeypatch):
