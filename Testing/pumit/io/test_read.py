@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import SimpleITK
 from generated_scans import dicom_slice, itk_image, pattern, refused, rotation
+from PIL import Image
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
+from pumit.io.images.picture import _pixels
 from pumit.volume import Volume
 
 FORMATS = ["nii", "nii.gz", "nrrd", "nhdr", "mha", "mhd"]
@@ -221,6 +223,13 @@ def test_sheared_header_becomes_a_perpendicular_grid(tmp_path, extension):
     assert volume.shape[0] == 5
     assert volume.shape[1] == 8
     assert np.abs(volume.direction.T @ volume.direction - np.eye(3)).max() < 1e-9
+
+
+def test_16_bit_gray_keeps_its_values_as_older_versions_of_pillow_hold_it():
+    values = np.array([[0, 256, 65_535]], np.int32)
+    pixels = _pixels(Image.fromarray(values))
+    assert pixels.dtype == np.uint16
+    np.testing.assert_array_equal(pixels, values)
 
 
 def test_preamble_of_another_kind_is_still_dicom(tmp_path):

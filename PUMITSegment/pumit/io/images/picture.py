@@ -142,6 +142,8 @@ def _pixels(image: Image.Image) -> Array:
     """Return (H, W) for gray, (H, W, C) for others; C = 2 or 4 includes alpha."""
     if image.mode in ("L", "I;16", "LA", "RGB", "RGBA"):
         return np.array(image)
+    if image.mode == "I":  # how older versions of Pillow, as in some of Slicer, hold 16-bit gray
+        return np.asarray(image).astype(np.uint16)
     if image.mode == "1":
         return np.asarray(image.convert("L"))
     if image.mode in ("P", "PA"):
