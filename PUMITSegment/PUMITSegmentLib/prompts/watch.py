@@ -226,10 +226,12 @@ class PromptWatch(VTKObservationMixin):
         try:
             yield
         finally:
-            if not (wasQuiet or isReported):
-                for node, state in self._states.items():  # reading some invokes events
-                    state.signature = signatureOf(node, state.tag)
-            self._isQuiet = wasQuiet
+            try:
+                if not (wasQuiet or isReported):
+                    for node, state in self._states.items():  # reading some invokes events
+                        state.signature = signatureOf(node, state.tag)
+            finally:
+                self._isQuiet = wasQuiet
 
     def check(self, node) -> None:
         """Report a node's segment if its prompts changed."""

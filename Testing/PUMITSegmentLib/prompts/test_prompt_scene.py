@@ -83,6 +83,20 @@ def test_close_leaves_no_observer(prompted, axial):
     assert prompted.changed == ["liver"] * 6
 
 
+def test_prompts_are_watched_again_after_one_that_cannot_be_read(prompted, axial, monkeypatch):
+    def fail(node, tag):
+        raise ValueError
+
+    prompted.placeOneOfEach(axial)
+    prompted.changed.clear()
+    with monkeypatch.context() as broken:
+        broken.setattr("PUMITSegmentLib.prompts.watch.signatureOf", fail)
+        with pytest.raises(ValueError), prompted.prompts._watch.muted():
+            pass
+    slicer.util.getNode("Liver +").RemoveAllControlPoints()
+    assert prompted.changed == ["liver"]
+
+
 def test_renaming_a_segment_renames_its_nodes(prompted, axial):
     prompted.placeOneOfEach(axial)
     markups()[0].SetName("My points")
