@@ -91,7 +91,6 @@ def next_step(model: Path) -> str:
 
     recipe, _ = read_recipe(model)
     place = os.path.relpath(model)
-    place = f'"{place}"' if " " in place else place
     network = ModelHeader.of(recipe).network
     own = {**RECIPES[network].sizes, **ModelHeader.of(recipe).sizes} if network in RECIPES else {}
     # Other sizes need a recipe that gives them.

@@ -82,7 +82,9 @@ def test_the_next_step_is_one_that_the_model_can_do(tmp_path, monkeypatch, netwo
     save_checkpoint(tmp_path / "m", {"w": torch.zeros(1)}, recipe)
     assert next_step(tmp_path / "m") == f"Next: pumit {command}"
     (tmp_path / "m").rename(tmp_path / "my model")
-    assert '"my model"' in next_step(tmp_path / "my model")
+    named = next_step(tmp_path / "my model")
+    assert '"my model"' in named
+    assert named.count('"') == 2
 
 
 def test_patterns_of_a_recipe_are_below_the_folder_that_is_given(refused, tmp_path):
