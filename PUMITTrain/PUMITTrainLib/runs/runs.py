@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import socket
@@ -117,14 +118,14 @@ def _endOf(path: Path) -> str:
 # which it is listed, goes last.
 _MADE = (
     *(LOG, TEXT_LOG, RECIPE, OUTPUT, CONTROL, LOCK, COMPARISON, "started.json", "registered.json"),
-    *("*.safetensors", "validation.json", "cross_validation.json", "answers.csv", "rows.jsonl"),
+    *("validation.json", "cross_validation.json", "answers.csv", "rows.jsonl"),
     *("card.md", "card.json", "case_numbers.json", "curves.png", "index.html", PICTURES, PRECEDING),
     *("fold_*", "rate_*", ".????????????-*"),  # the last: half written when it was killed
     STATUS,
 )
 _MOST_NAMES = 3
 # Names that a folder outside that of all runs may have for other things, too.
-_USUAL = ("data", "thumbnails", "prepared", "cache", "final", "runs", "recipes")
+_USUAL = ("data", "thumbnails", "prepared", "cache", "final", "runs", "recipes", "*.safetensors")
 
 
 def deleteRun(folder: Path, *, isOwnFolder: bool) -> list[str]:
@@ -139,7 +140,7 @@ def deleteRun(folder: Path, *, isOwnFolder: bool) -> list[str]:
     Raises:
         OSError: If something cannot be deleted.
     """
-    for pattern in (*(_USUAL if isOwnFolder else ()), *_MADE):
+    for pattern in (*(_USUAL if isOwnFolder else _weightsOf(folder)), *_MADE):
         for path in folder.glob(pattern):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -149,6 +150,16 @@ def deleteRun(folder: Path, *, isOwnFolder: bool) -> list[str]:
     if not kept:
         folder.rmdir()
     return kept
+
+
+def _weightsOf(folder: Path) -> list[str]:
+    """Return patterns of the weights of a run whose folder may hold other models, too."""
+    status = read_status(folder)
+    own = "" if status is None else status.name
+    names = [f"{own}{ending}.safetensors" for ending in ("", "_last", "-folds")] if own else []
+    if status is not None and status.model:
+        names.append(status.model)
+    return ["last.safetensors", *(glob.escape(Path(name).name) for name in names)]
 
 
 # While the panel is shown: often enough for a curve, rarely enough to go unnoticed.

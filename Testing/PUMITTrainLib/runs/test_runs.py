@@ -266,9 +266,9 @@ def test_only_a_run_that_ended_is_deleted(train):
 def test_what_the_user_put_into_the_folder_of_a_run_is_kept(train, tmp_path, isOutside):
     folder = tmp_path / "mine" if isOutside else train.root / "mine"
     writeRun(folder, "finished")
-    made = ("best.safetensors", "log.txt", "pictures/worst_1.png", "fold_1/status.json")
-    own = ("notes.txt", "scans/CT.nrrd", *(["data/CT.nrrd"] if isOutside else []))
-    for name in (*made, "data/CT.nrrd", *own):
+    made = ("mine.safetensors", "last.safetensors", "log.txt", "pictures/worst_1.png")
+    own = ["notes.txt", "scans/CT.nrrd", *(["data/CT.nrrd", "other.safetensors"] * isOutside)]
+    for name in (*made, "fold_1/status.json", "data/CT.nrrd", "other.safetensors", *own):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name, encoding="utf-8")
     train.logic.runs.select(folder)
