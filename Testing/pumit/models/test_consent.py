@@ -106,6 +106,7 @@ def test_a_training_begins_with_it_after_consent_and_keeps_its_licence(
     content = {"name": "mine", "network": "promptable", "sizes": sizes, "licence": LICENCE}
     save_checkpoint(folder / "mine.safetensors", state, content)
     recipe = {**SHORT, "name": "later", "network_sizes": sizes, "initial": "mine", "register": True}
+    recipe["card"] = {"licence": "CC BY 4.0"}  # which its maker cannot give
     path = written(tmp_path, recipe)
     with pytest.raises(CheckpointError, match="pumit models accept mine"):
         pretrain(path, tmp_path / "run")

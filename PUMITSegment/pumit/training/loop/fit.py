@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from pumit.models.checkpoint import read_recipe, save_checkpoint
+from pumit.system.consent import is_restricted
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.step import (
@@ -142,9 +143,10 @@ def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Calla
     """Return a function that writes a model for inference: `write(state, step, found, **more)`."""
     recipe = job.run.recipe
     content = {"name": recipe.name, "version": str(recipe.version), **job.content()}
-    if recipe.initial is not None:
+    card = dict(recipe.card)
+    if recipe.initial is not None and not is_restricted(str(card.get("licence", ""))):
         licence = restricted_licence(job.run.file.model(recipe.initial))
-        content |= {"licence": licence} if licence else {}
+        card |= {"licence": licence} if licence else {}
     training = job.training_facts(trial)
 
     def write(
@@ -155,7 +157,7 @@ def write_checkpoint(job: TrainingJob[Any], trial: Trial, target: Path) -> Calla
         facts: dict[str, Any] = {"step": step, "training": training}
         if found is not None:
             facts["metrics"] = job.metrics(found)
-        save_checkpoint(target, half, {**content, **facts, **more, **recipe.card})
+        save_checkpoint(target, half, {**content, **facts, **more, **card})
 
     return write
 
