@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 RESOURCES = Path(__file__).resolve().parents[2] / "Resources"
 TORCH = "torch"
 TORCH_REQUIREMENT = "torch>=2.4"
-# Packages of the client; the server has the rest.
-_REMOTE = frozenset({"numpy", "requests", "blosc2"})
+# Packages of the client, and of what is computed here also with a server: statistics, contours and
+# follow-ups.
+_REMOTE = frozenset({"numpy", "requests", "blosc2", "scikit-image"})
 # Packages bundled with Slicer, and their modules: not all of them have pip metadata. Another
 # version would break Slicer itself.
 BUNDLED = {
