@@ -103,9 +103,11 @@ def test_a_patient_of_the_scene_stays_the_same_after_it_was_saved(train, scene):
     hierarchy.RemoveItem(hierarchy.GetItemByName("P"))
     scene.SetSaveToXMLString(True)
     scene.Commit()
+    scene.SetSaveToXMLString(False)  # else no later scene is written to a file
     scene.Clear()
     scene.SetLoadFromXMLString(True)
     scene.Import()
+    scene.SetLoadFromXMLString(False)
     assert names(train) == ["two"]
     assert [add("three", "Q"), add("four", "R")] == ["patient 2", "patient 1"]
 
