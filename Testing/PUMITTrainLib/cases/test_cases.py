@@ -82,7 +82,7 @@ def test_no_file_of_a_case_is_that_of_another_one(train, scene):
     assert len({file.lower() for file in files}) == len(files) == 11
 
 
-def test_a_patient_of_the_scene_stays_the_same_after_it_was_saved(train, scene):
+def test_a_patient_of_the_scene_stays_the_same_after_it_was_saved(train, scene, tmp_path, failures):
     """Two scans of one patient were learnt from and tested on."""
 
     def add(name: str, patient: str) -> str:
@@ -101,15 +101,12 @@ def test_a_patient_of_the_scene_stays_the_same_after_it_was_saved(train, scene):
     train.logic.cases.remove(("", "one"))
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     hierarchy.RemoveItem(hierarchy.GetItemByName("P"))
-    scene.SetSaveToXMLString(True)
-    scene.Commit()
-    scene.SetSaveToXMLString(False)  # else no later scene is written to a file
-    scene.Clear()
-    scene.SetLoadFromXMLString(True)
-    scene.Import()
-    scene.SetLoadFromXMLString(False)
-    assert names(train) == ["two"]
-    assert [add("three", "Q"), add("four", "R")] == ["patient 2", "patient 1"]
+    assert slicer.util.saveScene(str(tmp_path / "scene.mrb"))
+    with failures.expected("DataNodeCache"):  # items get other numbers
+        scene.Clear(0)
+        slicer.util.loadScene(str(tmp_path / "scene.mrb"))
+        assert names(train) == ["two"]
+        assert [add("three", "Q"), add("four", "R")] == ["patient 2", "patient 1"]
 
 
 def test_scene_and_files_share_a_list_that_the_scene_keeps(train, tmp_path):
