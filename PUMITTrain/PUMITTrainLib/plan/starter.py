@@ -97,7 +97,7 @@ class Starter:
             planning.make(lambda isDone: self._finishPlanned(onReady) if isDone else None)
 
     def _finishPlanned(self, onReady: Callable[[Path], None]) -> None:
-        """Start with the plan just made, unless cases or settings have changed meanwhile."""
+        """Start with the plan just made, unless cases or settings have changed since."""
         changed = _("Cases or settings have changed since you pressed Start; press it again.")
         why = self.whyNot or ("" if self._planning.isUpToDate else changed)
         if why:
