@@ -52,6 +52,9 @@ class _Checked:
     writing: Any = field(default_factory=threading.RLock)
     beating: BackgroundJob | None = None
     isDone: bool = False
+    # State of its segments that is written, and segments drawn since when the scene closed.
+    written: tuple = ()
+    drawnSince: Masks | None = None
 
     @property
     def name(self) -> str:
@@ -84,6 +87,7 @@ class Checking:
         self._onChanged = onChanged
         self._current: _Checked | None = None
         self._unsaved: list[_Checked] = []
+        self._leaving: list[_Checked] = []
         self._ahead: LoadedScan | None = None
         self._opening: BackgroundJob | None = None
         self._decided: list[ScanEntry] = []
@@ -295,7 +299,6 @@ class Checking:
             self._problem(words.format(name=current.name))
             return
         self._leave()
-        state = current.scan.state()
         clicks, seconds = current.scan.clicks, time.monotonic() - current.since
         entry, who = current.loaded.entry, self._work.reviewer
 
@@ -313,7 +316,7 @@ class Checking:
 
         def done(made: ScanEntry) -> None:
             self._remember(made)
-            self._end(current, state, lambda: campaign.complete(entry.id))
+            self._end(current, lambda: campaign.complete(entry.id))
             if self._status.current.activity is not Activity.PROBLEM:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
             self._work.trainIfDue()
@@ -406,6 +409,8 @@ class Checking:
         self._leave()
         self._ahead, self._unsaved = None, []
         self._beats.stop()
+        for each in self._leaving:
+            each.drawnSince = self._drawnSince(each)
         drafts = []
         for each in open_:
             try:
@@ -472,7 +477,6 @@ class Checking:
             self._problem(str(error))
             return
         self._leave()
-        state = current.scan.state() if current.scan.isThere else ()
         campaign, entry = current.campaign, current.loaded.entry
 
         def keep() -> ScanEntry | None:
@@ -485,7 +489,7 @@ class Checking:
         def done(made: ScanEntry | None) -> None:
             if made is not None:
                 self._remember(made)
-            self._end(current, state)
+            self._end(current)
 
         self._write(current, keep, done)
 
@@ -493,8 +497,11 @@ class Checking:
         self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
     ) -> None:
         """Write on a worker thread; on failure the scan stays in the scene."""
+        current.written = current.scan.state()
+        self._leaving.append(current)
 
         def fail(error: Exception) -> None:
+            self._leaving.remove(current)
             if isinstance(error, CampaignConflict):  # it was saved as a separate file
                 self._parts.background.submit(current.release)
                 self._close(current)
@@ -529,13 +536,13 @@ class Checking:
         self._saving += 1
         self._parts.background.submit(write, end, say)
 
-    def _end(
-        self, current: _Checked, written: tuple, then: Callable[[], Any] = lambda: None
-    ) -> None:
+    def _end(self, current: _Checked, then: Callable[[], Any] = lambda: None) -> None:
         """Close a written scan, once later edits are saved as a draft."""
-        if current.scan.isThere and current.scan.state() != written:
-            self._keepLater(current, then)
+        drawn = self._drawnSince(current)
+        if drawn is not None:
+            self._keepLater(current, drawn, then)
             return
+        self._leaving.remove(current)
         self._close(current)
 
         def finish() -> None:
@@ -544,15 +551,22 @@ class Checking:
 
         self._keep(finish, lambda _result: self._work.refresh())
 
-    def _keepLater(self, current: _Checked, then: Callable[[], Any]) -> None:
-        """Save what was drawn in a scan while it was written, and end it."""
-        state, loaded = current.scan.state(), current.loaded
+    def _drawnSince(self, current: _Checked) -> Masks | None:
+        """Return the segments if they were edited since they were written, else None."""
+        if not current.scan.isThere:
+            return current.drawnSince
+        if current.scan.state() == current.written:
+            return None
         try:
-            drawn = current.segment.reviewing.masks(current.scan)
+            return current.segment.reviewing.masks(current.scan)
         except PumitError as error:
             self._problem(str(error))
-            self._end(current, state, then)
-            return
+            return None
+
+    def _keepLater(self, current: _Checked, drawn: Masks, then: Callable[[], Any]) -> None:
+        """Save what was drawn in a scan while it was written, and end it."""
+        current.written, current.drawnSince = current.scan.state(), None
+        loaded = current.loaded
         words = _("What was drawn last in {name} is kept as a draft; open it to see that.")
         self._problem(words.format(name=current.name))
 
@@ -562,14 +576,15 @@ class Checking:
 
         def fail(error: Exception) -> None:
             if isinstance(error, CampaignConflict) or not current.scan.isThere:
-                self._end(current, state, then)
+                self._end(current, then)
             else:
+                self._leaving.remove(current)
                 current.isDone = False  # of what was drawn since
                 self._unsaved.append(current)
             self._fail(error)
             self._changed()
 
-        self._keep(keep, lambda _result: self._end(current, state, then), fail)
+        self._keep(keep, lambda _result: self._end(current, then), fail)
 
     def _close(self, checked: _Checked) -> None:
         reviewing = self._segment.reviewing

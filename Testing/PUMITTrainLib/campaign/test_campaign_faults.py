@@ -293,6 +293,42 @@ def test_what_is_drawn_after_acceptance_stays_in_the_scene_until_it_is_written(
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
 
 
+@pytest.mark.parametrize("how", ["scene", "draft", "modules"])
+def test_what_is_drawn_after_acceptance_is_kept_when_something_closes(opened, monkeypatch, how):
+    """Also what is drawn while the draft of what was drawn after acceptance is written."""
+    import slicer
+
+    checking, answers = opened.logic.checking, threading.Event()
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+    name = "save_draft" if how == "draft" else "accept"
+    write = getattr(Campaign, name)
+
+    def writeLate(*arguments: Any, **options: Any) -> Any:
+        answers.wait(60)
+        return write(*arguments, **options)
+
+    opened.draw(["outer"])
+    checking.accept()
+    if how == "draft":
+        opened.draw(["inner"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, name, writeLate)
+        opened.process()
+        opened.draw()
+        if how == "modules":
+            answers.set()
+            opened.reopen()
+        else:
+            slicer.mrmlScene.Clear(0)
+            answers.set()
+        opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert (scan.state, scan.stored_state) == ("accepted", "accepted")
+    opened.logic.checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
 def test_a_label_with_other_names_asks_once_and_remembers(modules, tmp_path):
     from pumit.export.seg_nrrd import write_seg_nrrd
 
