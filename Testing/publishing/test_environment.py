@@ -57,7 +57,7 @@ def test_what_the_tests_need_is_enough_for_the_site(environment, requirements):
 
 def test_pinned_versions_install_on_the_oldest_python_that_is_named(repository):
     readme = (repository / "README.md").read_text(encoding="utf-8")
-    (minor,) = re.findall(r"nothing installed but Python (3\.\d+) or newer", readme)
+    (minor,) = re.findall(r"Python (3\.\d+) or newer", readme)
     project = (repository / "pyproject.toml").read_text(encoding="utf-8")
     assert f'requires-python = ">={minor}"' in project
     lines = (repository / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
