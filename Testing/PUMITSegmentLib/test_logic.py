@@ -516,6 +516,28 @@ def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made,
     np.testing.assert_array_equal(made.mask(segmentID), A | B)
 
 
+def test_nothing_of_before_is_undone_once_the_image_was_moved_under_it(made):
+    """Undo put the earlier mask where the image is now, and the prompts where they were."""
+    segmentID = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    made.click((12, 12, 10))
+    made.answer(B)
+    made.logic.update()
+    x, y, z = made.volumeNode.GetOrigin()
+    made.volumeNode.SetOrigin(x + 3, y, z)  # as "Center volume" does
+    assert not made.logic.canUndo
+    assert not made.logic.isComputing
+    assert made.status.startswith("The image has changed;")
+    moved = made.mask(segmentID)
+    assert moved.any()
+    made.click((12, 12, 14))
+    made.answer(C)
+    made.logic.undo()
+    assert made.logic.promptCount(segmentID) == 2
+    np.testing.assert_array_equal(made.mask(segmentID), moved)
+
+
 def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     from harness.program.scene_state import countPythonObservers
 

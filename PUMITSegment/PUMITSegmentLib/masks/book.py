@@ -123,6 +123,11 @@ class SegmentBook:
             self._forget()
         self.volumeNode, self._grid = volumeNode, grid
 
+    @property
+    def isOnGrid(self) -> bool:
+        """Whether the scan is still on the grid that the steps were made on."""
+        return gridOf(self.volumeNode) == self._grid
+
     def _forget(self) -> None:
         self._history.clear()
         self._unanswered.clear()

@@ -44,8 +44,11 @@ class SceneWatch(SceneObserver):
 
     def watchVolume(self, node: Any) -> None:
         """Observe this scan instead of the previous one; None for none."""
-        modified = slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent
-        self._volumeNode = self._instead(self._volumeNode, node, {modified: self._onVoxelsModified})
+        callbacks = {
+            slicer.vtkMRMLVolumeNode.ImageDataModifiedEvent: self._onVoxelsModified,
+            vtk.vtkCommand.ModifiedEvent: self._onVolumeModified,
+        }
+        self._volumeNode = self._instead(self._volumeNode, node, callbacks)
 
     def watchSegmentation(self, node: Any) -> None:
         """Observe this segmentation instead of the previous one; None for none."""
@@ -79,6 +82,9 @@ class SceneWatch(SceneObserver):
 
     def _onVoxelsModified(self, caller: Any, event: str) -> None:
         self._listener.onVoxelsModified()
+
+    def _onVolumeModified(self, caller: Any, event: str) -> None:
+        self._listener.onVolumeModified()
 
     def _onMasksModified(self, caller: Any, event: str) -> None:
         # Events collected during a modification do not name the segment.
@@ -334,6 +340,11 @@ class Selection:
         self.book.setVolume(self.volumeNode)
         self._followFrame()
         self._snapshotSelected()  # on another grid its state was cleared
+
+    def onVolumeModified(self) -> None:
+        """React when the scan was moved under its segments, such as by "Center volume"."""
+        if self.book is not None and not self.book.isOnGrid:
+            self.onVoxelsModified()
 
     def _followFrame(self) -> None:
         """Restore prompts and history of the frame that is shown now."""
