@@ -81,6 +81,7 @@ class FakePlanning:
     isStarted: bool = False
     isPlanning: bool = False
     networks: tuple[Any, ...] = ()
+    termsToAccept: str = ""
 
     def __post_init__(self) -> None:
         for name in ("make", "cancel", "resetRecipe"):
@@ -89,6 +90,9 @@ class FakePlanning:
     def setRecipeText(self, text: str) -> None:
         self.calls.append(("setRecipeText", text))
         self.recipeText, self.isEdited = text, True
+
+    def acceptTerms(self) -> None:
+        self.termsToAccept = ""
 
 
 class FakeRuns:

@@ -16,7 +16,7 @@ def require_consent(model: str | None) -> None:
     Raises:
         CheckpointError: If the user does not agree, or there is no terminal.
     """
-    entry = _restricted(model)
+    entry = restricted(model)
     if entry is not None and sys.stdin is not None and sys.stdin.isatty():
         sys.stderr.write(f"{terms_of(entry.name, entry.licence)}\nDo you agree? [y/N] ")
         sys.stderr.flush()
@@ -31,7 +31,7 @@ def check_consent(model: str | None) -> None:
     Raises:
         CheckpointError: If the user has not agreed; the message says how to.
     """
-    if (entry := _restricted(model)) is not None:
+    if (entry := restricted(model)) is not None:
         terms = terms_of(entry.name, entry.licence)
         raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
 
@@ -50,7 +50,7 @@ def accept(model: str) -> str:
     return licences[model]
 
 
-def _restricted(model: str | None) -> ModelEntry | None:
+def restricted(model: str | None) -> ModelEntry | None:
     """Return the entry of a model whose licence the user has not agreed to."""
     own = (entry for entry in list_models() if entry.name == model)
     return next((e for e in own if not has_consent(e.name, e.licence)), None)

@@ -162,6 +162,7 @@ class RunSection:
     def __init__(self, ui, logic) -> None:
         self._ui = ui
         self._runs, self._status, self._cases = logic.runs, logic.status, logic.cases
+        self._planning = logic.planning
         self._title = SectionTitle(ui.runSection)
         self._question = QuestionBox(ui)
         self._curves = CurveLabels(ui)
@@ -342,7 +343,14 @@ class RunSection:
         runs = self._runs
         if runs.whyNoStart:
             return
-        if runs.needsConfirmation:
+        terms = ""
+        with self._status.showingErrors():  # such as a damaged index of models
+            terms = self._planning.termsToAccept
+        if terms:
+            words = _("{terms}\n\nDo you agree?").format(terms=terms)
+            isAsked = lambda: self._planning.termsToAccept == terms  # noqa: E731
+            self._question.ask(words, _("Agree"), self._onAgreed, isAsked)
+        elif runs.needsConfirmation:
             self._question.ask(
                 runs.whyBusy,
                 _("Start anyway"),
@@ -351,6 +359,11 @@ class RunSection:
             )
         else:
             runs.start()
+
+    def _onAgreed(self) -> None:
+        with self._status.showingErrors():
+            self._planning.acceptTerms()
+            self._onStart()
 
     def _onPause(self) -> None:
         runs = self._runs

@@ -46,6 +46,19 @@ def test_a_second_training_is_started_only_by_who_insists(ready):
     assert not ready.ui.questionFrame.isVisible()
 
 
+def test_a_training_from_a_model_with_a_licence_is_started_only_by_who_agrees(ready):
+    """It failed: only other doors asked, such as the list of models in PUMIT Segment."""
+    ready.logic.planning.termsToAccept = "Not for commercial use."
+    ready.press(ready.ui.startButton)
+    assert ready.logic.callsOf("start") == []
+    assert ready.ui.questionLabel.text == "Not for commercial use.\n\nDo you agree?"
+    ready.press(ready.ui.noButton)
+    ready.press(ready.ui.startButton)
+    assert ready.logic.callsOf("start") == []
+    ready.press(ready.ui.yesButton)
+    assert ready.logic.callsOf("start") == [()]
+
+
 def test_the_question_ends_when_the_other_training_does(ready):
     """F15: "Start anyway" was offered while nothing was being trained any more."""
     runs = ready.logic.runs

@@ -70,6 +70,23 @@ def test_edited_recipe_is_what_runs(planned):
     assert (folder / "recipe.yaml").read_text() == text
 
 
+def test_a_recipe_that_begins_with_a_restricted_model_needs_consent_once(
+    planned, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    planning = planned.logic.planning
+    assert planning.termsToAccept == ""
+    planning.setRecipeText(RECIPE + "initial: default\n")
+    assert planning.termsToAccept == ""
+    planning.setRecipeText(RECIPE + "initial: research\n")
+    assert "CC BY-NC-SA 4.0" in planning.termsToAccept
+    planning.setRecipeText(RECIPE + "initial: [research\n")
+    assert planning.termsToAccept == ""
+    planning.setRecipeText(RECIPE + "initial: research\n")
+    planning.acceptTerms()
+    assert planning.termsToAccept == ""
+
+
 def test_edits_are_not_lost_by_a_changed_setting(planned):
     planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
     planned.logic.parameters.validationShare = 0.3
