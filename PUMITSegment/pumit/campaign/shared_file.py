@@ -22,9 +22,11 @@ from pumit.system.files import write_text
 
 # In a campaign: its file, that of a scan, and the folder of its rounds.
 FILE, STATE, ROUNDS = "campaign.json", "state.json", "rounds"
-FORMAT = 1
-# Format to the function that converts content to the next format.
-MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# The format of each file. In format 2 a campaign may hash patients by scrypt; version 0.3.0, which
+# would hash added ones by SHA-256, refuses it.
+FORMATS = {FILE: 2, STATE: 1}
+# File and format to the function that converts content to the next format.
+MIGRATIONS: Mapping[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {(FILE, 1): dict}
 STALE_S = 120.0  # age without heartbeat at which a lock expires
 WRITING_STALE_S = 30.0  # the same for a lock held while two small files are written
 PATIENCE_S = 45.0
@@ -238,18 +240,18 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
         raise PumitError(f"{what} is damaged; take its file from a backup.")
-    if version > FORMAT:
+    newest = FORMATS[path.name]
+    if version > newest:
         raise PumitError(
             f"{what} was written by a newer version of PUMIT (format {version}, this one knows "
-            f"{FORMAT}); update PUMIT. Nothing was changed."
+            f"{newest}); update PUMIT. Nothing was changed."
         )
-    while version < FORMAT:
-        content = MIGRATIONS[version](content)
-        version += 1
-    return {**content, "format": FORMAT}
+    for earlier in range(version, newest):
+        content = MIGRATIONS[path.name, earlier](content)
+    return {**content, "format": newest}
 
 
 def write_shared(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON atomically, and flush it to disk before it replaces the old file."""
-    text = json.dumps({"format": FORMAT, **content}, indent=1, ensure_ascii=False)
+    text = json.dumps({"format": FORMATS[path.name], **content}, indent=1, ensure_ascii=False)
     write_text(path, text, durable=True)

@@ -353,11 +353,34 @@ def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign):
 
 def test_earlier_format_is_migrated_when_it_is_read(make_campaign, monkeypatch):
     campaign = make_campaign(1)
-    monkeypatch.setattr("pumit.campaign.shared_file.FORMAT", 2)
+    monkeypatch.setattr("pumit.campaign.shared_file.FORMATS", {"campaign.json": 3, "state.json": 1})
     monkeypatch.setattr(
-        "pumit.campaign.shared_file.MIGRATIONS", {1: lambda old: {**old, "name": "migrated"}}
+        "pumit.campaign.shared_file.MIGRATIONS",
+        {("campaign.json", 2): lambda old: {**old, "name": "migrated"}},
     )
     assert Campaign.open(campaign.folder).name == "migrated"
+
+
+@pytest.mark.parametrize("patients", [None, "scrypt"])
+def test_campaign_of_before_keeps_its_marks_and_is_closed_to_version_0_3_when_changed(
+    make_campaign, tmp_path, patients
+):
+    campaign = make_campaign(2)
+    file = campaign.folder / "campaign.json"
+    content = json.loads(file.read_text())
+    assert content["format"] == 2  # 0.3.0, which would mark added patients otherwise, refuses it
+    states = [json.loads(path.read_text()) for path in campaign.folder.glob("scans/*/state.json")]
+    assert {state["format"] for state in states} == {1}  # 0.3.0 reads scans of campaigns of before
+    content = {**content, "format": 1, "patients": patients}
+    file.write_text(json.dumps(content))
+
+    again = Campaign.open(campaign.folder)
+    again.scans(), again.next_action()
+    assert json.loads(file.read_text()) == content  # reading writes nothing
+    again.change_settings(train_after=5)
+    now = json.loads(file.read_text())
+    assert now["format"] == 2
+    assert now["patients"] == patients
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 99}'])
