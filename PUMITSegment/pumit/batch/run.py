@@ -172,11 +172,14 @@ def predict_many(
         report = Report(folder, tasks, again=again)
         there = [task for task in tasks if task.is_done and not again]
         names = {task.scan.name for task in there}
-        done = (Outcome(t.scan.name, "was there", remark=report.outdated(t)) for t in there)
+        left = [task for task in tasks if task.scan.name not in names]
+        empty = [] if again else [task for task in left if report.found_nothing(task)]
+        done = chain(
+            (Outcome(t.scan.name, "was there", remark=report.outdated(t)) for t in there),
+            (Outcome(t.scan.name, "nothing found") for t in empty),
+        )
         try:
-            with closing(
-                runner([task for task in tasks if task.scan.name not in names])
-            ) as outcomes:
+            with closing(runner([task for task in left if task not in empty])) as outcomes:
                 for outcome in chain(done, outcomes):
                     report.add(outcome)
                     if on_outcome is not None:
@@ -258,18 +261,28 @@ class Report:
         before = self._before.get(outcome.name)
         if outcome.state == "was there":
             row = replace(before or row, state="done", result=row.result, settings=row.settings)
+        elif outcome.state == "nothing found" and not outcome.model:  # in an earlier run
+            row = before or row
         else:
             names = "; ".join(found["name"] for found in outcome.classes)
-            state = "done" if outcome.state == "done" else "failed"
+            state = "done" if outcome.state in ("done", "nothing found") else "failed"
             why = outcome.error or outcome.remark
             row = replace(row, state=state, model=outcome.model, structures=names,
                           seconds=f"{outcome.seconds:g}", why=why)  # fmt: skip
             if state == "done":
                 digest = _file_digest(self._paths[outcome.name])
-                row = replace(row, settings=self._mark, file=digest)
+                result = row.result if outcome.state == "done" else ""
+                row = replace(row, result=result, settings=self._mark, file=digest)
         self._rows[outcome.name] = row
         if time.monotonic() - self._written > _EVERY_S:
             self.save()
+
+    def found_nothing(self, task: ScanTask) -> bool:
+        """Return whether an earlier run found nothing in this scan and so wrote no file."""
+        row = self._before.get(task.scan.name)
+        if row is None or row.state != "done" or row.result or task.is_label_map:
+            return False
+        return row.file == _file_digest(task.scan.path)
 
     def outdated(self, task: ScanTask) -> str:
         """Return a warning if a finished scan seems to be another one now; or an empty string."""

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 Corners = tuple[tuple[float, float, float], ...]
 Answerer = Callable[["Volume", Watch], "tuple[LabelMap, Algorithm]"]
-State = Literal["done", "was there", "failed", "stopped"]
+State = Literal["done", "was there", "nothing found", "failed", "stopped"]
 
 # Prevents two threads of one worker from loading the same model twice.
 _loading = Lock()
@@ -88,14 +88,23 @@ class ScanTask:
         """Whether the result and its companion files exist."""
         return self.companions.are_there(self.target)
 
+    @property
+    def is_label_map(self) -> bool:
+        """Whether the format is a label map, which also holds that nothing was found."""
+        from pumit.export.labelmap import LABELMAP_SUFFIXES
+        from pumit.export.write import SEG_NRRD_SUFFIX
+
+        suffix = suffix_of(self.target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES))
+        return suffix in LABELMAP_SUFFIXES
+
 
 @dataclass(frozen=True)
 class Outcome:
     """Outcome of the prediction of one scan.
 
     Attributes:
-        state: "done", "was there" (finished earlier), "failed", or "stopped" if later scans would
-            fail too.
+        state: "done", "was there" (finished earlier), "nothing found" if the format holds no empty
+            result, "failed", or "stopped" if later scans would fail too.
         classes: Label, name and voxel count of each non-empty class.
         remark: Warning if the scan may not suit the model; or empty.
     """
@@ -137,8 +146,8 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     import numpy as np
 
     from pumit.export.classes import numbered_segments
-    from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
-    from pumit.export.write import SEG_NRRD_SUFFIX, check_source, write_segmentation
+    from pumit.export.labelmap import write_labels
+    from pumit.export.write import check_source, write_segmentation
     from pumit.io.labels.label_source import read_scan
     from pumit.io.scans import channel_files
     from pumit.segmentation import Segmentation
@@ -154,9 +163,13 @@ def _predicted(task: ScanTask, watch: Watch) -> Outcome:
     check_source(target, volume)
     found, algorithm = predictor_for(task.settings)(volume, watch)
     target.parent.mkdir(parents=True, exist_ok=True)
-    remark = found.remark if task.again else f"{found.remark} {_kept(target)}".strip()
-    is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
-    if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
+    is_nothing = not (task.is_label_map or found.labels.any())
+    is_replaced = task.again and not is_nothing
+    remark = found.remark if is_replaced else f"{found.remark} {_kept(target)}".strip()
+    if is_nothing:
+        task.companions.remove(target)  # of the result before
+        return Outcome(scan.name, "nothing found", model=algorithm.name, remark=remark)
+    if task.is_label_map:
         # Label values mean the same class in every file, even if all are background. Overlapping
         # regions: the later one wins, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
         write_labels(found.labels, volume, target, made_by=algorithm)

@@ -259,6 +259,10 @@ def run(args: argparse.Namespace) -> int:
             rows.append(_row(outcome, tasks[0], labels[tasks[0].scan.name], args.output))
             if "error" in rows[0]:
                 raise VolumeError(rows[0]["error"])
+            if outcome.state == "nothing found":
+                from pumit.export.classes import NOTHING
+
+                raise ExportError(NOTHING)
         else:
             make_folder(args.output)
             tasks = [_absolute(task) for task in tasks]
@@ -278,7 +282,7 @@ def run(args: argparse.Namespace) -> int:
         for row in rows:
             names = listed((found["name"] for found in row.get("classes", ())), MOST_NAMES)
             there = "done before" if row.get("state") == "was there" else "nothing found"
-            file = f" -> {args.output / row['file']}" if "error" not in row else ""
+            file = f" -> {args.output / row['file']}" if "file" in row else ""
             print(f"{row['image']}: {row.get('error') or names or there}{file}")
             if "remark" in row:
                 sys.stderr.write(f"{row['image']}: {row['remark']}\n")
@@ -299,8 +303,9 @@ def _row(outcome: Outcome, task: ScanTask, label: str, folder: Path) -> dict[str
     else:
         target = task.target
         file = target.relative_to(folder) if target.is_relative_to(folder) else target
-        row |= {"output": target.name, "file": str(file), "state": outcome.state}
-        row |= {"model": outcome.model, "classes": list(outcome.classes)}
+        if outcome.state != "nothing found":
+            row |= {"output": target.name, "file": str(file)}
+        row |= {"state": outcome.state, "model": outcome.model, "classes": list(outcome.classes)}
         row |= {"remark": outcome.remark} if outcome.remark else {}
     return row
 

@@ -12,6 +12,7 @@ from pumit.segmentation import ClassLabel, LabelMap, Segment
 
 logger = logging.getLogger(__name__)
 
+NOTHING = "The model finds nothing in this scan; there is nothing to write."
 _GOLDEN_RATIO = 0.618033988749895
 
 
@@ -68,7 +69,7 @@ def numbered_segments(answer: LabelMap) -> dict[int, Segment]:
         name = label.name if count == 1 else f"{label.name[:58]} {count}"
         segments[value] = meaning.segment(name, mask)
     if not segments:
-        raise ExportError("The model finds nothing in this scan; there is nothing to write.")
+        raise ExportError(NOTHING)
     return segments
 
 

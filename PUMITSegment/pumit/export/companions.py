@@ -140,10 +140,18 @@ class Companions:
         """Return `NAME.manifest.json` beside the result, or None."""
         return _beside(result, ".manifest.json") if self.has_manifest else None
 
+    def _paths(self, result: Path) -> list[Path]:
+        paths = (self.statistics_path(result), self.manifest_path(result))
+        return [path for path in paths if path is not None]
+
     def are_there(self, result: Path) -> bool:
         """Return whether a result and all of its companions exist."""
-        paths = (result, self.statistics_path(result), self.manifest_path(result))
-        return all(path is None or path.exists() for path in paths)
+        return all(path.exists() for path in (result, *self._paths(result)))
+
+    def remove(self, result: Path) -> None:
+        """Remove the selected files of a result that is no more."""
+        for path in self._paths(result):
+            path.unlink(missing_ok=True)
 
     def write(
         self,

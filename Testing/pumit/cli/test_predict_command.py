@@ -1,6 +1,8 @@
 """`pumit predict` labels one scan or many, and refuses in one line what it cannot do."""
 
+import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,44 @@ def test_a_scan_without_any_class_gives_an_empty_label_map(run, scan, tmp_path):
     ran = run("predict", scan, "--model", dark, "-o", out)
     assert "nothing found" in ran.out
     assert not SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out))).any()
+
+
+def test_a_scan_without_any_class_is_done_in_formats_that_hold_no_empty_result(
+    run, refused, scan, tmp_path, monkeypatch
+):
+    plan = {**PLAN, "intensity": {"method": "range", "source": [1e4, 2e4], "target": [0, 1]}}
+    dark = save_model(tmp_path / "dark.safetensors", plan=plan)
+    folder, out = tmp_path / "scans", tmp_path / "results"
+    folder.mkdir()
+    image = folder / "a.nii.gz"
+    image.write_bytes(scan.read_bytes())
+    command = ("predict", folder, "--model", dark, "-o", out, "--format", "seg.nrrd")
+    assert run(*command).out == "a.nii.gz: nothing found\n"
+    with (out / "report.csv").open() as handle:
+        row = next(csv.DictReader(handle))
+    assert (row["state"], row["result"], row["structures"]) == ("done", "", "")
+
+    segment = AutomaticSegmenter.segment
+    worked = []
+    monkeypatch.setattr(
+        AutomaticSegmenter, "segment", lambda *a, **k: worked.append(1) or segment(*a, **k)
+    )
+    for _ in range(2):
+        assert run(*command).out == "a.nii.gz: nothing found\n"
+    assert not worked
+    run(*command[:-1], ".nii.gz")  # which holds an empty result
+    assert (out / "a.nii.gz").is_file()
+    (out / "a.nii.gz").unlink()
+    (out / "a.seg.nrrd").write_bytes(b"of before")
+    ran = run(*command, "--again")
+    assert "kept as previous/a.seg.nrrd" in ran.err
+    assert not (out / "a.seg.nrrd").exists()
+    os.utime(image, (1, 1))  # another scan of that name
+    worked.clear()
+    assert run(*command).out == "a.nii.gz: nothing found\n"
+    assert worked
+    words = refused("predict", scan, "--model", dark, "-o", tmp_path / "one.seg.nrrd")
+    assert "finds nothing in this scan" in words
 
 
 def test_bad_input_ends_in_one_line(refused, scan, model, tmp_path, tiny_network):
