@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pumit.client.http_client import Client, TimedOut, Unreachable
 from pumit.client.recoverable_session import Heartbeat, call_watched
-from pumit.errors import Cancelled, PromptError, ServiceError
+from pumit.errors import Cancelled, ServiceError
 from pumit.system.watch import UNWATCHED, Watch
 from pumit.wire.stream import stream_line
 
@@ -163,23 +163,6 @@ def told(connection: socket.socket) -> None:
         while True:
             connection.sendall(chunk(stream_line(progress=0.5)))
             time.sleep(0.02)
-
-
-def test_progress_and_result_are_told(scripted):
-    lines = stream_line(progress=0.5), stream_line(bytes=4)
-    server = scripted(
-        lambda c: c.sendall(HEAD + b"".join(map(chunk, (*lines, b"mask"))) + b"0\r\n\r\n")
-    )
-    seen: list[float] = []
-    assert server.ask(Watch(progress=seen.append)) == b"mask"
-    assert seen == [0.5, 1.0]
-
-
-def test_an_error_within_the_stream_is_the_same_error(scripted):
-    line = stream_line(status=400, detail="There is no prompt yet.", error="PromptError")
-    server = scripted(lambda c: c.sendall(HEAD + chunk(line) + b"0\r\n\r\n"))
-    with pytest.raises(PromptError, match="no prompt yet"):
-        server.ask(UNWATCHED)
 
 
 @pytest.mark.parametrize("play", [silent, told])

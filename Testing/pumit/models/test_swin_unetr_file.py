@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import save_checkpoint
 from pumit.models.swin_unetr_file import (
     is_public_file,
     load_swin_unetr_file,
@@ -149,18 +148,6 @@ def test_a_bundles_version_tells_where_weights_do_not(version, expected, reason,
     assert found.merging == expected
     assert reason in found.reason
     assert found.is_known == (expected == "before_2025")
-
-
-def test_a_model_of_ours_gives_its_order_to_what_begins_with_it(tmp_path):
-    sizes = {**TINY, "merging": "before_2025"}
-    save_checkpoint(
-        tmp_path / "m.safetensors",
-        tiny(merging="before_2025").state_dict(),
-        {"network": "swin_unetr", "sizes": sizes},
-    )
-    assert not is_public_file(tmp_path / "m.safetensors")
-    found = sizes_of_initial("swin_unetr", {}, str(tmp_path / "m.safetensors"))
-    assert found == {"merging": "before_2025"}
 
 
 def test_what_does_not_fit_is_refused_in_one_line(state, tmp_path):

@@ -143,19 +143,6 @@ def numbered(window: Grid, *, official_index: bool) -> RelativePositionBias:
     return bias
 
 
-@pytest.mark.parametrize("window", [(2, 3, 4), (2, 2, 1)])
-def test_every_offset_has_an_entry_of_its_own(window):
-    largest = (2, 3, 4)
-    spans = (range(1 - n, n) for n in largest)
-    entry = {offset: i for i, offset in enumerate(itertools.product(*spans))}
-    found = numbered(largest, official_index=False)(window)[0]
-
-    tokens = list(itertools.product(*(range(n) for n in window)))
-    for (i, a), (j, b) in itertools.product(enumerate(tokens), repeat=2):
-        offset = (a[0] - b[0], a[1] - b[1], a[2] - b[2])
-        assert found[i, j] == entry[offset], (a, b)
-
-
 @pytest.mark.parametrize(("side", "used", "entries"), [(4, 115, 343), (8, 547, 3375)])
 def test_the_official_index_uses_a_part_of_the_table(side, used, entries):
     window = (side,) * 3

@@ -62,34 +62,3 @@ def test_upsampling_sums_the_slices_of_the_plain_transposed_convolution(da, leve
     out = layer(x, anisotropy)
     torch.testing.assert_close(out, expected + layer.bias.reshape(1, -1, 1, 1, 1))
     assert out.shape[2:] == (2 * depth_factor, 3 * 2**k, 2 * 2**k)
-
-
-DEPTHS_OF_16 = (16, 8, 4, 2, 1, 1)  # what an isotropic depth of 16 is at each degree
-
-
-@pytest.mark.parametrize("da", DEGREES)
-def test_downsampling_gives_the_published_value_and_depths(da):
-    # The mean over depth keeps a depth-constant image's response: 63 / 2 after division by 64.
-    layer = SACDownsample(1, 1, 2)
-    with torch.no_grad():
-        layer.weight.copy_((torch.arange(64) / 64).reshape(1, 1, 4, 4, 4))
-        layer.bias.zero_()
-    anisotropy = Anisotropy(da)
-
-    out = layer(torch.ones(1, 1, DEPTHS_OF_16[da], 16, 16), anisotropy)
-
-    assert torch.equal(out, torch.full_like(out, 31.5))
-    assert out.shape[2:] == ((4, 4, 4, 2, 1, 1)[da], 4, 4)
-
-
-@pytest.mark.parametrize("da", DEGREES)
-def test_upsampling_after_two_reductions_by_4_gives_the_published_depths(da):
-    layer = SACUpsample(1, 1, 1)
-    with torch.no_grad():
-        layer.weight.copy_((torch.arange(8) / 8).reshape(1, 1, 2, 2, 2))
-        layer.bias.zero_()
-
-    out = layer(torch.ones(1, 1, 2, 2, 2), Anisotropy(da).down(2).down(2))
-
-    assert out.shape[2:] == ((4, 4, 4, 4, 2, 2)[da], 4, 4)
-    assert out[0, 0, 0, 0, 0] == (0.0 if da < 4 else 0.5)  # slices 0/8 and 4/8, apart or summed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
-from pumit.networks.pumit.sac import embed_patches, spread_patches, sum_depth_groups
+from pumit.networks.pumit.sac import embed_patches, spread_patches
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,17 +30,6 @@ def used(request: pytest.FixtureRequest) -> nn.Module:
         layer(X, SHALLOW)
     assert layer._depth_sums
     return layer
-
-
-@pytest.mark.parametrize("slices", [1, 2, 3, 4, 8, 16])
-def test_slices_are_summed_in_contiguous_groups(slices):
-    kernel = torch.randn(3, 2, 2 * slices, 2, 2, dtype=torch.float64)
-
-    total = sum_depth_groups(kernel, 2)
-
-    for i in range(2):
-        reference = kernel[:, :, i * slices : (i + 1) * slices].sum(2)
-        torch.testing.assert_close(total[:, :, i], reference)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import pytest
 import requests
 from app_client import claim as claim_headers
-from app_client import make_client
 from loopback_server import TOKEN
 from prometheus_client.parser import text_string_to_metric_families
 from pumit.server.app import create_app
@@ -49,16 +48,6 @@ def test_progress_comes_while_the_job_runs_and_no_proxy_holds_it_back(server, le
         pass  # it ends with the connection
 
 
-def test_a_newer_request_ends_the_stream_of_the_older_one(server, lease):
-    with ask(server, lease, "slow") as older:
-        lines = older.iter_lines()
-        assert "progress" in json.loads(next(lines))
-        with ask(server, lease, "slow") as newer:
-            *_, last = map(json.loads, lines)
-            assert (last["status"], last["error"]) == (409, "Cancelled")
-            assert "progress" in json.loads(next(newer.iter_lines()))
-
-
 def test_a_refusal_within_a_stream_is_counted_by_its_status():
     from fake_engine import FakeEngine
 
@@ -74,8 +63,3 @@ def test_a_refusal_within_a_stream_is_counted_by_its_status():
             if sample.name == "pumit_requests_total"
         ]
     assert {"route": protocol.PATH_PREDICT, "status": "400"} in samples
-
-
-def test_what_is_refused_before_it_begins_has_its_status():
-    with make_client() as http:
-        assert http.post(protocol.PATH_PREDICT, json={"prompts": []}).status_code == 410
