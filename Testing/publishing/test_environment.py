@@ -8,15 +8,14 @@ from types import ModuleType
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from repository_scripts import script
 
 
 @pytest.fixture
-def environment(repository: Path, tmp_path: Path) -> Iterator[ModuleType]:
+def environment(tmp_path: Path) -> Iterator[ModuleType]:
     """With its own folder for `.venv`, and a Python there that runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(repository / "scripts"))
-        import environment as module
-
+        module = script("environment")
         patch.setattr(module, "VENV", tmp_path)
         patch.setattr(module, "_runs", lambda executable: True)
         yield module

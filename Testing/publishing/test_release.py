@@ -17,19 +17,17 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from repository_scripts import script
 from tracked_files import tracked_files
 
 MODELS = "PUMITSegment/pumit/models"
 
 
 @pytest.fixture(scope="module")
-def release(repository: Path) -> ModuleType:
+def release() -> ModuleType:
     if importlib.util.find_spec("setuptools") is None:
         pytest.skip("setuptools is not installed")
-    spec = importlib.util.spec_from_file_location("release", repository / "scripts" / "release.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("release")
 
 
 def licence_of(name: str, table: list[dict[str, Any]]) -> str:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
-
-
-@pytest.fixture
-def few_colours(repository, monkeypatch):
-    monkeypatch.syspath_prepend(str(repository / "scripts"))
-    from shrink_pictures import few_colours
-
-    return few_colours
+from repository_scripts import script
 
 
 def with_outline(ramp):
@@ -28,8 +21,8 @@ COLOURS = np.stack([ACROSS, DOWN, ACROSS * 8 % 256], axis=-1)
 
 
 @pytest.mark.parametrize(("ramp", "mode"), [(GREYS, "P"), (COLOURS, "RGB")])
-def test_an_outline_keeps_its_colour(few_colours, ramp, mode):
+def test_an_outline_keeps_its_colour(ramp, mode):
     pixels = with_outline(ramp)
-    few = few_colours(Image.fromarray(pixels))
+    few = script("shrink_pictures").few_colours(Image.fromarray(pixels))
     assert few.mode == mode
     assert np.abs(np.asarray(few.convert("RGB"), int) - pixels).max() <= 20

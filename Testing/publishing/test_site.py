@@ -5,13 +5,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 from absent_torch import WITHOUT
+from repository_scripts import script
 from tracked_files import tracked_files
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -80,21 +79,9 @@ def test_the_reference_is_that_of_the_program(repository):
     assert told == "[]\n"
 
 
-@pytest.fixture(scope="module")
-def outside(repository: Path) -> Iterator[ModuleType]:
-    """What lists links to other hosts, for the site and for `scripts/check_links.py`."""
-    sys.path.insert(0, str(repository / "scripts" / "pages"))
-    try:
-        import outside as module
-
-        yield module
-    finally:
-        sys.path.pop(0)
-
-
-def test_links_into_this_repository_lead_to_files(repository, outside):
+def test_links_into_this_repository_lead_to_files(repository):
     """Under its future address."""
-    links = outside.links()
+    links = script("pages/outside").links()
     for address, files in links.items():
         ours = re.match(r"(?:blob/|tree/)?main/([^#]+)", address.partition("/SlicerPUMIT/")[2])
         assert not ours or (repository / ours[1]).exists(), (address, files)

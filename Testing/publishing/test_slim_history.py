@@ -9,21 +9,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from repository_scripts import script
 
 
 @pytest.fixture
-def slim_history(repository: Path) -> Iterator[ModuleType]:
+def slim_history() -> Iterator[ModuleType]:
     """`scripts/slim_history.py`, and someone who commits."""
     if importlib.util.find_spec("git_filter_repo") is None:
         pytest.skip("git-filter-repo is not installed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(repository / "scripts"))
         for role in ("AUTHOR", "COMMITTER"):
             patch.setenv(f"GIT_{role}_NAME", "Somebody")
             patch.setenv(f"GIT_{role}_EMAIL", "somebody@example.org")
-        import slim_history as module
-
-        yield module
+        yield script("slim_history")
 
 
 def git(folder: Path, *arguments: str) -> str:

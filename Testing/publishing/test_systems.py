@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from repository_scripts import script
 
 # Modules of the standard library that only some systems have.
 ELSEWHERE_ABSENT = {
@@ -77,11 +78,7 @@ def test_every_dependency_was_found_as_a_wheel_on_each_system(repository):
     lines = [line for line in table.splitlines() if line.startswith("| ")]
     head, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     pytest.importorskip("tomllib", reason="check_wheels.py needs Python 3.11")
-    sys.path.insert(0, str(repository / "scripts"))
-    try:
-        import check_wheels
-    finally:
-        sys.path.pop(0)
+    check_wheels = script("check_wheels")
     assert head == ["package", *check_wheels.SYSTEMS]
     direct = {row[0].strip("*"): row[1:] for row in rows if row[0].startswith("**")}
     checked = {re.split(r"[<>=;\[ ]", line)[0].lower() for line in check_wheels.dependencies()}

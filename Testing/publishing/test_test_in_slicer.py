@@ -6,17 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import repository_scripts
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SCRIPTS = repository_scripts.FOLDER
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> object:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     monkeypatch.setenv("DISPLAY", ":0")
-    import test_in_slicer
-
-    return test_in_slicer
+    return repository_scripts.script("test_in_slicer")
 
 
 def program(folder: Path, body: str) -> Path:
