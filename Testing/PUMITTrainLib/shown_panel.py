@@ -38,6 +38,11 @@ class ShownPanel:
         self.logic.notify()
         self.process()
 
+    def showRuns(self, *views: Any) -> None:
+        """Let these runs exist, the first of them selected, and the panel show it."""
+        self.logic.runs.show(*views)
+        self.refresh()
+
     def press(self, widget: Any) -> None:
         """Click a widget where a person would."""
         from Qt import QtCore, QtTest, QtWidgets

@@ -36,10 +36,8 @@ def runOf(folder: Path, state: str = "training", **more: Any) -> Path:
 
 def test_two_slicers_that_press_start_at_once_have_two_runs(train, second):
     first = train.startRun()
-    second.logic.runs.start(evenIfBusy=True)
-    second.settle()
+    second.start(evenIfBusy=True)
     second.answerPlan()
-    second.settle()
     other = second.launcher.launched[-1][0]
     assert first != other
     train.poll()
@@ -50,8 +48,7 @@ def test_a_run_that_another_slicer_resumed_is_not_resumed_again(train, second):
     folder = runOf(train.root / "mine", "stopped")
     for each in (train, second):
         each.poll()
-        each.logic.runs.select(folder)
-        each.poll()
+        each.show(folder)
     train.logic.runs.continueRun()
     before = (folder / STATUS).read_bytes()
     second.logic.runs.continueRun()  # its table still says "stopped"
@@ -64,8 +61,7 @@ def test_what_another_slicer_deleted_is_not_resumed(train, second):
     folder = runOf(train.root / "mine", "stopped")
     for each in (train, second):
         each.poll()
-        each.logic.runs.select(folder)
-        each.poll()
+        each.show(folder)
     train.logic.runs.remove(folder)
     train.settle()
     second.logic.runs.continueRun()
@@ -86,11 +82,9 @@ def full(*_given: Any, **_named: Any) -> Any:
 
 def test_a_full_disk_before_the_start_is_one_plain_line(train, monkeypatch):
     train.addCases()
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     monkeypatch.setattr(type(train.logic._check.draft), "keep", full)
     train.answerPlan()
-    train.settle()
     assert train.launcher.launched == []
     assert "full" in train.status.lower() or "space" in train.status.lower()
     assert "Errno" not in train.status
@@ -102,8 +96,7 @@ def test_a_run_whose_first_status_finds_no_room_is_shown_nevertheless(train, mon
 
     folder = runOf(train.root / "mine", "stopped")
     train.poll()
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
 
     def refuse(*_given: Any) -> None:
         raise DiskFullError("The disk is full; make room.")
@@ -126,8 +119,7 @@ def test_a_run_whose_status_is_damaged_is_listed_and_resumed(train):
     (view,) = train.logic.runs.all
     assert view.folder == folder
     assert "damaged" in view.sentence
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     train.logic.runs.continueRun()
     assert train.launcher.launched[-1][0] == folder
     status = read_status(folder)

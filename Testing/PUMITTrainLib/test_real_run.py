@@ -68,11 +68,9 @@ def real(scene: Any, tmp_path: Path) -> Any:
 def start(real: Any, **schedule: Any) -> None:
     """Start a training of three cases of the scene."""
     addGenerated(real, 3)
-    real.logic.runs.start()
-    real.settle()
+    real.start()
     call = real.programs.last
     real.answerPlan(tinyRecipe(call.config, **schedule))
-    real.settle()
 
 
 @pytest.mark.slow

@@ -47,6 +47,11 @@ class TrainModule(TrainScene, ShownPanel):
         TrainScene.settle(self)
         self.process()
 
+    def press(self, widget: Any) -> None:
+        """Click a widget, and let what that began end or wait for an answer."""
+        super().press(widget)
+        TrainModule.settle(self)
+
     def refresh(self) -> None:
         self.logic._notifyChanged()
         self.process()
@@ -74,17 +79,13 @@ def addToTable(module: TrainModule, count: int = 2) -> None:
         module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
     module.answerCheck()
-    module.settle()
 
 
 def start(module: TrainModule) -> Path:
     """Press Start, answer the plan, and let the process say that it trains."""
     module.press(module.ui.startButton)
-    module.settle()
     module.answerPlan()
-    module.settle()
     folder = module.launcher.launched[-1][0]
     writeRun(module, folder)
     return folder
@@ -100,22 +101,16 @@ def writeRun(module: TrainModule, folder: Path, state: str = "training", **more:
 
 def answerFound(module: TrainModule) -> None:
     """Answer `pumit data` with the cases that the core finds; every one is fine."""
-    call = module.programs.last
-    assert call.arguments[0] == "data"
-    found = find_cases(LabelledData(**call.config["data"]), Path)
-    for case in sorted(found.data.cases, key=lambda case: case.name):
-        folder, name = found.origins.get(case.name, ("", ""))
-        record = {**goodCase(case.name), "folder": folder, "in_folder": name}
-        call.emit({**record, "patient": case.patient})
-    for problem in (p for p in found.problems if p.is_unlabelled):
-        folder, name = found.origins.get(problem.case, ("", ""))
-        record = {"case": problem.case, "is_unlabelled": True, "folder": folder, "in_folder": name}
-        call.emit(record)
+    found = find_cases(LabelledData(**module.programs.last.config["data"]), Path)
+    cases = sorted(found.data.cases, key=lambda case: case.name)
+    unlabelled = [p.case for p in found.problems if p.is_unlabelled]
+    records = [{**goodCase(case.name), "patient": case.patient} for case in cases]
+    records += [{"case": case, "is_unlabelled": True} for case in unlabelled]
+    for record in records:
+        record["folder"], record["in_folder"] = found.origins.get(record["case"], ("", ""))
     classes = [{"name": "liver", "value": 1}] if found.data.cases else []
     problems = [str(p) for p in found.problems if not p.is_unlabelled]
-    call.emit({"summary": {"classes": classes, "problems": problems}})
-    call.end()
-    module.settle()
+    module.answerRead(*records, classes=classes, problems=problems)
 
 
 def site(folder: Path, count: int = 2) -> Path:
@@ -139,7 +134,6 @@ def chooseFolder(module: TrainModule, folder: Path) -> None:
     module.ui.sourcePathEdit.currentPath = str(folder)
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
 
 
 def check(module: TrainModule, file: Path, section: str = "") -> None:

@@ -191,6 +191,11 @@ class TrainScene:
         self.logic.runs.poll()
         self.settle()
 
+    def show(self, folder: Path) -> None:
+        """Select a run, and read its folder."""
+        self.logic.runs.select(folder)
+        self.poll()
+
     def waitFor(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
         """Look at the runs until something holds."""
         end = time.monotonic() + seconds
@@ -234,14 +239,28 @@ class TrainScene:
             self.addSegmentation(self.addVolume(f"scan{number}", seed=number), f"label{number}")
         assert self.logic.cases.addAllOffered() == count
 
-    def answerCheck(self, **records: Any) -> None:
-        """Answer `pumit data`: every case is fine, but for what a test says of it."""
+    def read(self) -> None:
+        """Begin to read the cases."""
+        self.logic.cases.check()
+        self.settle()
+
+    def answerRead(self, *records: dict[str, Any], **summary: Any) -> None:
+        """Answer `pumit data` with what it says of each case, and of all."""
         call = self.programs.last
         assert call.arguments[0] == "data"
-        for row in call.config["data"]["cases"]:
-            call.emit({**goodCase(row["name"]), **records.get(row["name"], {})})
-        call.emit({"summary": {"classes": [{"name": "liver", "value": 1}]}})
+        call.emit(*records, {"summary": summary})
         call.end()
+        self.settle()
+
+    def answerCheck(self) -> None:
+        """Answer `pumit data`: every case is fine."""
+        names = [row["name"] for row in self.programs.last.config["data"]["cases"]]
+        self.answerRead(*map(goodCase, names), classes=[{"name": "liver", "value": 1}])
+
+    def plan(self) -> None:
+        """Begin to plan."""
+        self.logic.planning.make()
+        self.settle()
 
     def answerPlan(self, text: str = "task: segmentation\nschedule:\n  steps: 40\n") -> None:
         """Answer `pumit plan`."""
@@ -251,15 +270,19 @@ class TrainScene:
         estimate = {"seconds": 60.0, "memory_gib": 1.5, "disk_gib": 0.2, "sentence": "A minute."}
         call.emit({"estimate": estimate, "recipe": {}, "warnings": ["Few cases."]})
         call.end()
+        self.settle()
+
+    def start(self, **options: Any) -> None:
+        """Begin to start a run, as the button does."""
+        self.logic.runs.start(**options)
+        self.settle()
 
     def startRun(self) -> Path:
         """Add cases where there are none, plan, and start; returns the run's folder."""
         if not self.logic.cases.rows:
             self.addCases()
-        self.logic.runs.start()
-        self.settle()
+        self.start()
         self.answerPlan()
-        self.settle()
         return self.launcher.launched[-1][0]
 
     def answerModels(self, state: str = "here", *, status: int = 0) -> None:

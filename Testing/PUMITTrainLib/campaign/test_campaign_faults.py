@@ -901,7 +901,6 @@ def test_what_is_missing_for_a_campaign_is_said(modules, tmp_path):
     assert modules.status == "Choose the folder of the scans first."
     ui.campaignScansEdit.currentPath = str(tmp_path)
     modules.press(ui.campaignCreateButton)
-    modules.settle()
     assert modules.status.startswith("No scan was found")
     modules.press(ui.campaignNewButton)
     modules.choose(ui.campaignSourceSelector, "scene")

@@ -25,8 +25,7 @@ def names(train: Any) -> list[str]:
 
 def request(train: Any) -> dict[str, Any]:
     """The key `data` that `pumit data` was given."""
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     return train.programs.last.config["data"]
 
 
@@ -159,10 +158,8 @@ def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train, tmp_path):
     train.logic.cases.setFolder(tmp_path)
     data = request(train)
     assert data == {"folders": [{"folder": folder, "images": "images/{case}.nii.gz"}]}
-    call = train.programs.last
-    for name in ("a", "b", "c"):
-        call.emit({**goodCase(name), "folder": folder, "in_folder": name})
-    call.end()
+    found = [{**goodCase(name), "folder": folder, "in_folder": name} for name in "abc"]
+    train.answerRead(*found)
     assert names(train) == ["a", "b", "c"]
     train.logic.cases.remove((folder, "a"))
     train.logic.cases.setExcluded((folder, "c"), True)
@@ -196,14 +193,11 @@ def test_cases_are_read_once_for_a_change_and_again_for_one_made_meanwhile(train
 def test_problems_are_shown_by_case_and_of_all(train):
     train.addCases(2)
     request(train)
-    call = train.programs.last
-    call.emit({**goodCase("scan0"), "problems": ["The label is empty."]})
-    call.emit({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
+    bad = {**goodCase("scan0"), "problems": ["The label is empty."]}
+    odd = {**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]}
     problems = ["scan0: The label is empty.", "Nothing can be learnt."]
     late = {"scan1": {"problems": [], "doubts": ["It has no spleen."]}}
-    summary = {"classes": [], "problems": problems, "doubts": ["Few."], "found_late": late}
-    call.emit({"summary": summary})
-    call.end()
+    train.answerRead(bad, odd, problems=problems, doubts=["Few."], found_late=late)
     cases = train.logic.cases
     assert [row.state.value for row in cases.rows] == ["bad", "doubtful"]
     assert cases.rows[1].doubts[-1] == "It has no spleen."
@@ -228,9 +222,7 @@ def test_cases_of_which_none_can_be_used_are_read(train):
 def test_two_classes_of_one_name_are_said_before_a_plan(train):
     train.addCases(1)
     request(train)
-    train.programs.last.emit({**goodCase("scan0")})
-    train.programs.last.emit({"summary": {"classes": [], "problems": [], "doubts": []}})
-    train.programs.last.end()
+    train.answerRead(goodCase("scan0"))
     cases = train.logic.cases
     for name in ("liver", "spleen"):
         cases.addClass(ClassRow(name))
@@ -285,10 +277,8 @@ def test_edited_classes_travel_and_can_be_undone(train):
 def test_a_value_that_had_no_name_leaves_none_behind(train):
     train.addCases(1)
     request(train)
-    call = train.programs.last
-    call.emit({**goodCase("scan0"), "classes": {"class 1": 48}})
-    call.emit({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
-    call.end()
+    case = {**goodCase("scan0"), "classes": {"class 1": 48}}
+    train.answerRead(case, classes=[{"name": "class 1", "value": 1}])
     train.logic.cases.setClass(0, ClassRow("liver", (1,)))
     assert train.logic.cases.classes == (ClassRow("liver", (1,)),)
     assert train.logic.cases.namesRead(train.logic.cases.classes[0]) == {"class 1"}
@@ -341,8 +331,7 @@ def test_run_keeps_no_file_of_a_case_that_was_left_out(train):
     train.answerCheck()
     assert len(list(folder.iterdir())) == 4
     train.logic.cases.setExcluded(("", "scan0"), True)
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     assert {file.name for file in folder.iterdir()} == {"scan1.nrrd", "scan1.seg.nrrd"}
     train.logic.planning.cancel()
     train.logic.cases.remove(("", "scan0"))

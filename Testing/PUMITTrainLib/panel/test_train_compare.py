@@ -38,9 +38,9 @@ def addTwo(module: TrainModule) -> tuple[Any, Any]:
     return reference, compared
 
 
-def answerCompare(module: TrainModule, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Let `pumit evaluate` itself answer what the panel asked; returns what it printed."""
-    module.settle()
+def compare(module: TrainModule, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Press Compare, and let `pumit evaluate` itself answer; returns what it printed."""
+    module.press(module.ui.compareButton)
     call = module.programs.last
     assert call.arguments[0] == "evaluate"
     capsys.readouterr()
@@ -63,8 +63,7 @@ def test_the_panel_shows_the_figures_of_the_metrics(module, capsys):
     addTwo(module)
     module.ui.compareSection.collapsed = False
     module.ui.toleranceSpinBox.value = 1.0
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     assert column(module, "agreementTable", CLASS) == ["kidney", "liver"]
     truth, prediction = masks(), masks(2)
     for row, name in enumerate(("kidney", "liver")):
@@ -79,8 +78,7 @@ def test_the_panel_shows_the_figures_of_the_metrics(module, capsys):
 
 def test_the_same_two_files_give_the_same_figures_on_the_command_line(module, tmp_path, capsys):
     reference, compared = addTwo(module)
-    module.press(module.ui.compareButton)
-    printed = answerCompare(module, capsys)
+    printed = compare(module, capsys)
     files = {}
     for node, option in ((compared, "--predictions"), (reference, "--labels")):
         files[option] = tmp_path / f"{node.GetName()}.seg.nrrd"
@@ -100,8 +98,7 @@ def test_the_same_two_files_give_the_same_figures_on_the_command_line(module, tm
 def test_a_press_on_a_difference_moves_the_views_there(module, capsys):
     addTwo(module)
     red = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSliceNode", "Red")
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     assert column(module, "differenceTable", 0)[0] == "liver: too much"
     place = module.logic.comparison.places[0]
     # The middle of the lump: indices (6, 7, 25) at 3, 1.5 and 1 mm; arrays are added in RAS.
@@ -121,8 +118,7 @@ def test_a_label_map_is_the_reference_of_segments_in_their_order(module, capsys)
     node.SetSpacing(1.0, 1.5, 3.0)
     module.ui.referenceSelector.setCurrentNode(node)
     module.process()
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     assert column(module, "agreementTable", CLASS) == ["liver", "kidney"]
     dice = {
         name: compared_metrics(
@@ -138,15 +134,13 @@ def test_segments_with_other_names_are_said(module, capsys):
     reference, _compared = addTwo(module)
     for index in range(2):
         reference.GetSegmentation().GetNthSegment(index).SetName(f"Segment_{index + 1}")
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     assert module.status == (
         "No class has voxels in both: give segments that belong together the same name."
     )
     for index in range(2):
         reference.GetSegmentation().GetNthSegment(index).SetName("same")
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     # The prefix is the command's own; `CorePrograms` removes it.
     assert module.status == (
         "pumit evaluate: Several segments have the name 'same' and cannot be distinguished; give "
@@ -169,8 +163,7 @@ def test_what_cannot_be_compared_is_said(module, capsys):
 
 def test_a_refused_comparison_shows_no_figures_of_the_one_before(module, capsys):
     _reference, compared = addTwo(module)
-    module.press(module.ui.compareButton)
-    answerCompare(module, capsys)
+    compare(module, capsys)
     assert column(module, "agreementTable", CLASS) == ["kidney", "liver"]
     compared.GetSegmentation().RemoveAllSegments()
     module.press(module.ui.compareButton)
@@ -182,12 +175,10 @@ def test_a_refused_comparison_shows_no_figures_of_the_one_before(module, capsys)
 def test_a_comparison_that_is_cancelled_leaves_no_file(module):
     addTwo(module)
     module.press(module.ui.compareButton)
-    module.settle()
     folder = Path(module.programs.last.arguments[2]).parent
     assert folder.is_dir()
     assert module.ui.compareButton.text == "Cancel"
     module.press(module.ui.compareButton)
-    module.settle()
     assert module.programs.last.isCancelled
     assert not folder.exists()
     assert module.ui.compareButton.text == "Compare"

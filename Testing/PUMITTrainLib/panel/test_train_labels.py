@@ -40,15 +40,13 @@ def predicted(module: TrainModule, folder: Path, count: int = 2) -> None:
     """A folder of three cases, of which a model labelled the last ones."""
     site(folder, 3)
     chooseFolder(module, folder)
-    call = module.programs.last
+    records = []
     for number in (1, 2, 3):
         doubts = [BY_HIPPO] if number > 3 - count else []
         name = f"case_{number:03}"
         record = {**goodCase(name), "doubts": doubts, "folder": str(folder), "in_folder": name}
-        call.emit({**record, "unreviewed": BY_HIPPO if doubts else ""})
-    call.emit({"summary": {"classes": [{"name": "liver", "value": 1}]}})
-    call.end()
-    module.settle()
+        records.append({**record, "unreviewed": BY_HIPPO if doubts else ""})
+    module.answerRead(*records, classes=[{"name": "liver", "value": 1}])
 
 
 def tick(module: TrainModule, row: int, isOn: bool = True) -> None:
@@ -109,17 +107,14 @@ def readTwo(
 def answerTwo(
     module: TrainModule, folder: Path, *, names: list[str], pairs: list[list[str]] | None = None
 ) -> None:
-    call = module.programs.last
+    records = []
     for number in (1, 2):
         name = f"case_{number:03}"
         record = {**goodCase(name), "folder": str(folder), "in_folder": name}
-        record["classes"] = dict.fromkeys(names, 9)
         part = "12 % known, spleen not drawn" if number == 2 else ""
-        call.emit({**record, "part": part})
+        records.append({**record, "classes": dict.fromkeys(names, 9), "part": part})
     classes = [{"name": name, "value": n} for n, name in enumerate(names, start=1)]
-    call.emit({"summary": {"classes": classes, "may_be_same": pairs or []}})
-    call.end()
-    module.settle()
+    module.answerRead(*records, classes=classes, may_be_same=pairs or [])
 
 
 def test_how_much_of_a_case_is_known_is_said_and_not_amber(module, tmp_path):
@@ -213,7 +208,6 @@ def test_a_name_that_no_class_has_becomes_one_of_its_other_names(module, tmp_pat
     readTwo(module, folder, names=["liver", "spleen"])
     module.edit(module.ui.classTable, 0, NAME, "Leber")
     module.press(module.ui.checkCasesButton)
-    module.settle()
     answerTwo(module, folder, names=["Leber", "spleen"], pairs=[["hepar", "Leber"]])
     module.press(module.ui.sameClassButton)
     assert module.logic.cases.config()["classes"][0]["segments"] == ["liver", "hepar"]

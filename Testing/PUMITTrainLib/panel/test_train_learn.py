@@ -262,7 +262,15 @@ def choose(module: TrainModule, path: Path) -> None:
     module.ui.sourcePathEdit.currentPath = str(path)
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
+
+
+def read(module: TrainModule, answer: Answer, path: Path | None = None) -> None:
+    """Read a folder of classes, or once more that which is chosen."""
+    if path is None:
+        module.press(module.ui.addCasesButton)
+    else:
+        choose(module, path)
+    answer(module)
 
 
 def cells(table: Any) -> list[list[str]]:
@@ -332,8 +340,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(module, answer, tmp_path, scree
     for fault, (counts, words) in FAULTS.items():
         folder = scans(tmp_path / fault, counts)
         folder.mkdir(exist_ok=True)
-        choose(module, folder)
-        answer(module)
+        read(module, answer, folder)
         assert words in ui.caseSummaryLabel.text
         assert "\n" not in ui.caseSummaryLabel.text
         assert module.status == module.logic.runs.whyNoStart == ui.caseSummaryLabel.text
@@ -343,8 +350,7 @@ def test_what_is_wrong_with_a_folder_is_one_line(module, answer, tmp_path, scree
         # After it was put right, it is read again.
         shutil.rmtree(folder)
         scans(folder)
-        module.press(ui.addCasesButton)
-        answer(module)
+        read(module, answer)
         assert not module.logic.runs.whyNoStart
 
 
@@ -352,36 +358,28 @@ def test_files_that_cannot_be_read_are_named(module, answer, tmp_path, screensho
     folder = scans(tmp_path / "set")
     for number in (1, 2):
         (folder / "tumour" / f"scan{number}.nii.gz").write_bytes(b"no scan")
-    choose(module, folder)
-    answer(module)
+    read(module, answer, folder)
     text = module.logic.runs.whyNoStart
     assert text.startswith("2 scans cannot be used. The first: tumour/scan")
     assert cells(module.ui.scanTable)[1][0] == "tumour"
     check(module, screenshots / "classes_unreadable.png", "casesSection")
     (folder / "tumour" / "scan1.nii.gz").unlink()
-    module.press(module.ui.addCasesButton)
-    answer(module)
+    read(module, answer)
     assert module.logic.runs.whyNoStart.startswith("tumour/scan2.nii.gz: The file is not an image")
 
 
 def test_a_file_of_medmnist_is_read_and_another_is_not(module, answer, tmp_path):
-    choose(module, medmnist(tmp_path / "organs.npz"))
-    answer(module)
+    read(module, answer, medmnist(tmp_path / "organs.npz"))
     assert cells(module.ui.scanTable) == [["0", "3", "3", "3"], ["1", "3", "3", "3"]]
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
-    module.ui.sourcePathEdit.currentPath = str(tmp_path / "other.npz")
-    module.press(module.ui.addCasesButton)
-    answer(module)
+    read(module, answer, tmp_path / "other.npz")
     assert "holds no train_images" in module.logic.runs.whyNoStart
-    module.ui.sourcePathEdit.currentPath = str(tmp_path / "nowhere")
-    module.press(module.ui.addCasesButton)
-    answer(module)
+    read(module, answer, tmp_path / "nowhere")
     assert module.logic.runs.whyNoStart.startswith("There is no")
 
 
 def test_another_folder_has_to_be_read_before_a_start(module, answer, tmp_path):
-    choose(module, scans(tmp_path / "set"))
-    answer(module)
+    read(module, answer, scans(tmp_path / "set"))
     assert not module.logic.runs.whyNoStart
     module.ui.sourcePathEdit.currentPath = str(tmp_path / "other")
     module.process()

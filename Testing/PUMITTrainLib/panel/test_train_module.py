@@ -33,13 +33,10 @@ def test_from_the_scene_to_a_training_that_runs(module):
     assert module.cell(ui.caseTable, 0, REMARKS).text() == "ready"
     assert module.cell(ui.classTable, 0, 1).text() == "liver"
     module.press(ui.planButton)
-    module.settle()
     module.answerPlan()
-    module.settle()
     assert "A minute." in ui.estimateLabel.text
     assert "Few cases." in ui.estimateLabel.text
     module.press(ui.startButton)
-    module.settle()
     (launched,) = module.launcher.launched
     writeRun(module, launched[0])
     assert ui.runSection.text == "3. Run: training, 25 %"
@@ -91,11 +88,9 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module):
         module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
     module.ui.caseTable.selectAll()
     module.press(module.ui.removeCasesButton)
     module.answerCheck()
-    module.settle()
     assert module.ui.caseTable.rowCount == 0
     assert not module.ui.startButton.enabled
 
@@ -103,13 +98,11 @@ def test_cases_removed_while_they_are_read_leave_an_empty_table(module):
 def test_a_plan_ends_by_a_sentence_of_its_program_or_with_the_scene(module):
     addToTable(module)
     module.press(module.ui.planButton)
-    module.settle()
     module.programs.last.end(2, "No patch of this scan fits into 2 GiB of memory.")
     module.settle()
     assert "No patch of this scan fits" in module.ui.statusLabel.text
     assert module.ui.planButton.text == "Plan"
     module.press(module.ui.planButton)
-    module.settle()
     assert module.logic.planning.isPlanning
     slicer.mrmlScene.Clear()
     module.settle()
@@ -223,7 +216,6 @@ def test_a_run_that_goes_on_is_finished_with_its_best_step(module):
     assert "Stop here" in ui.useButton.toolTip
     assert ui.resultSection.text == "4. Result"
     module.press(ui.finishButton)
-    module.settle()
     assert read_command(folder) == "finish"
     assert ui.runSection.text == "3. Run: finishing"
     assert not ui.finishButton.enabled
@@ -244,7 +236,6 @@ def test_a_run_that_ended_early_is_finished_by_a_process(module, state):
     assert sentence in ui.statusLabel.text
     assert ui.pauseButton.text == "Resume"
     module.press(ui.finishButton)
-    module.settle()
     assert module.launcher.launched[-1] == (
         *(folder, ["train", "recipe.yaml", "-o", ".", "--finish"]),
     )
@@ -261,7 +252,6 @@ def test_a_paused_run_is_finished_and_one_that_is_stopping_is_not(module):
     (folder / "control").unlink()
     writeRun(module, folder, "paused", step=160, steps=1000, **BEST)
     module.press(module.ui.finishButton)
-    module.settle()
     assert read_command(folder) == "finish"
     assert not module.ui.pauseButton.enabled
 

@@ -172,16 +172,11 @@ def test_cases_with_long_names_fit(module, screenshots):
         module.addSegmentation(volume, f"Segmentation by the second reader {number}")
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
-    call = module.programs.last
-    for row in call.config["data"]["cases"]:
-        classes = {"left ventricular myocardium": 123456, "right ventricle": 34567, "liver": 48}
-        call.emit({**goodCase(row["name"]), "classes": classes})
-    names = ("left ventricular myocardium", "right ventricle", "liver")
-    summary = [{"name": name, "value": n} for n, name in enumerate(names, 1)]
-    call.emit({"summary": {"classes": summary}})
-    call.end()
-    module.settle()
+    sizes = {"left ventricular myocardium": 123456, "right ventricle": 34567, "liver": 48}
+    rows = module.programs.last.config["data"]["cases"]
+    classes = [{"name": name, "value": n} for n, name in enumerate(sizes, 1)]
+    records = [{**goodCase(row["name"]), "classes": sizes} for row in rows]
+    module.answerRead(*records, classes=classes)
     check(module, screenshots / "train_cases.png", "casesSection")
     check(module, screenshots / "train_learn.png", "learnSection")
 
@@ -265,8 +260,7 @@ def test_the_result_fits(module, screenshots):
 def test_labels_of_every_kind_fit(module, tmp_path, screenshots):
     folder = site(tmp_path / "hippocampus with a long name", 4)
     chooseFolder(module, folder)
-    call = module.programs.last
-    classes = {"hippocampus head": 1234, "hippocampus body": 567}
+    classes, records = {"hippocampus head": 1234, "hippocampus body": 567}, []
     states: list[dict[str, Any]] = [
         {"classes": classes},
         {"classes": classes, "part": "36 % known, hippocampus body not drawn"},
@@ -277,12 +271,9 @@ def test_labels_of_every_kind_fit(module, tmp_path, screenshots):
         name = f"case_{number:03}"
         record = {**goodCase(name), "folder": str(folder), "in_folder": name, "classes": {}}
         unreviewed = (*state.get("doubts", ()), "")[0]
-        call.emit({**record, **state, "unreviewed": unreviewed})
+        records.append({**record, **state, "unreviewed": unreviewed})
     rows = [{"name": name, "value": n} for n, name in enumerate(("class 1", *classes), start=1)]
-    pairs = [["hippocampus head", "class 1"]]
-    call.emit({"summary": {"classes": rows, "may_be_same": pairs}})
-    call.end()
-    module.settle()
+    module.answerRead(*records, classes=rows, may_be_same=[["hippocampus head", "class 1"]])
     check(module, screenshots / "train_labels.png", "casesSection")
 
 
@@ -293,7 +284,6 @@ def test_a_comparison_fits(module, screenshots):
     module.ui.referenceSelector.setCurrentNode(nodes[0])
     module.ui.comparedSelector.setCurrentNode(nodes[1])
     module.press(module.ui.compareButton)
-    module.settle()
     call = module.programs.last
     for name in ("left ventricular myocardium", "liver"):
         row = {"label": name, "dice": 0.91234, "nsd": 0.87, "hd95_mm": 12.3}
@@ -325,12 +315,10 @@ def test_a_name_of_300_letters_and_slashes_starts_a_run_inside_the_folder(module
     module.process()
     module.type(module.ui.nameEdit, "../../" + "x" * 300)
     module.press(module.ui.startButton)
-    module.settle()
     name = module.programs.last.config["name"]
     assert set(name) == {"x"}
     assert len(name) < 200
     module.answerPlan()
-    module.settle()
     folder = module.launcher.launched[-1][0]
     assert folder.resolve().is_relative_to(module.root.resolve())
     assert len(folder.name) < 255
@@ -341,10 +329,8 @@ def test_leaving_the_module_while_it_plans_and_coming_back_shows_the_plan(module
     module.ui.learnSection.collapsed = False
     module.process()
     module.press(module.ui.planButton)
-    module.settle()
     module.gui.exit()
     module.answerPlan()
-    module.settle()
     module.gui.enter()
     module.process()
     assert module.ui.planButton.enabled

@@ -66,8 +66,7 @@ def test_one_sentence_says_what_the_run_brought(shown, tmp_path):
     finished(shown, tmp_path)
     # A cross-validation has no best step: the curves are those of its last fold.
     assert figures(shown) == ["0.71", "2", "0.85", "0.57", "1", "0"]
-    shown.logic.runs.show(runView(tmp_path / "liver-mr", "finished", bestStep=148))
-    shown.refresh()
+    shown.showRuns(runView(tmp_path / "liver-mr", "finished", bestStep=148))
     assert figures(shown) == ["0.71", "2", "0.85", "0.57", "50", "0.31", "1", "0"]
     # A model that was the best at its first validation is not compared with itself.
     shown.logic.runs.show(runView(tmp_path / "liver-mr", "finished", bestStep=50))
@@ -178,8 +177,7 @@ def finish(module: TrainModule, task: str) -> None:
         "finished", name="hearts", task=task, model="hearts.safetensors", registered="hearts-2"
     )
     write_status(folder, status)
-    module.logic.runs.select(folder)
-    module.poll()
+    module.show(folder)
     module.process()
 
 

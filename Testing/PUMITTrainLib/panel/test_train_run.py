@@ -74,12 +74,10 @@ def test_the_question_ends_when_the_other_training_does(ready):
 def test_why_a_run_failed_stands_in_the_panel_and_goes_with_the_run(ready, tmp_path):
     sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
     for later in ((), (runView(tmp_path / "a"),)):
-        ready.logic.runs.show(runView(tmp_path / "a", "failed", sentence=sentence))
-        ready.refresh()
+        ready.showRuns(runView(tmp_path / "a", "failed", sentence=sentence))
         assert sentence in ready.ui.runSentenceLabel.text
         assert "#c75000" in ready.ui.runSentenceLabel.styleSheet
-        ready.logic.runs.show(*later)
-        ready.refresh()
+        ready.showRuns(*later)
         assert ("press Start" in ready.ui.runSentenceLabel.text) == (not later)
         assert ready.ui.runSentenceLabel.styleSheet == ""
 
@@ -89,8 +87,7 @@ def test_a_halted_process_is_not_said_to_train(ready, tmp_path):
     halted = (
         "The operating system has suspended process 7: nothing is computed until it is resumed."
     )
-    ready.logic.runs.show(runView(tmp_path / "a", sentence=halted, leftSeconds=None, isHalted=True))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "a", sentence=halted, leftSeconds=None, isHalted=True))
     assert "suspended" in ready.ui.runSection.text
     assert "left" not in ready.ui.runNumbersLabel.text
     assert halted in ready.ui.runSentenceLabel.text
@@ -98,15 +95,13 @@ def test_a_halted_process_is_not_said_to_train(ready, tmp_path):
 
 
 def test_pausing_and_resuming_is_one_button(ready, tmp_path):
-    ui, runs = ready.ui, ready.logic.runs
+    ui = ready.ui
     assert not ui.pauseButton.enabled
-    runs.show(runView(tmp_path / "one"))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one"))
     assert ui.pauseButton.text == "Pause"
     ready.press(ui.pauseButton)
     assert ready.logic.callsOf("pause") == [()]
-    runs.show(runView(tmp_path / "one", "paused"))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one", "paused"))
     assert ui.pauseButton.text == "Resume"
     assert ui.runSection.text == "3. Run: paused at 25 %"
     ready.press(ui.pauseButton)
@@ -115,20 +110,17 @@ def test_pausing_and_resuming_is_one_button(ready, tmp_path):
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "died"])
 def test_a_run_whose_process_is_gone_is_taken_up_again(ready, tmp_path, state):
-    ready.logic.runs.show(runView(tmp_path / "one", state))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one", state))
     assert not ready.ui.stopButton.enabled
     ready.press(ready.ui.pauseButton)
     assert ready.logic.callsOf("continueRun") == [()]
 
 
 def test_stopping_is_requested_and_shown_until_it_ends(ready, tmp_path):
-    ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one"))
     ready.press(ready.ui.stopButton)
     assert ready.logic.callsOf("stop") == [()]
-    ready.logic.runs.show(runView(tmp_path / "one", pendingCommand="stop"))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one", pendingCommand="stop"))
     assert ready.ui.runSection.text == "3. Run: stopping"
     assert not ready.ui.stopButton.enabled
 
@@ -145,12 +137,10 @@ def test_progress_is_reported_in_words_and_by_a_bar(ready, tmp_path):
     assert ready.ui.runNumbersLabel.text == (
         "step 250 of 1000, 2 minutes used, about 8 minutes left, 3.1 steps a second, 1.2 GiB"
     )
-    ready.logic.runs.show(runView(tmp_path / "liver-mr", step=11, steps=40))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "liver-mr", step=11, steps=40))
     percent = ready.ui.runProgressBar.text.replace("%", " %")
     assert ready.ui.runSection.text == f"3. Run: training, {percent}"
-    ready.logic.runs.show(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
     assert ready.ui.runProgressBar.maximum == 0
 
 
@@ -159,10 +149,8 @@ def test_progress_is_reported_in_words_and_by_a_bar(ready, tmp_path):
     [("finished", "is finished"), ("stopped", "It learns."), ("died", "It learns.")],
 )
 def test_the_end_of_a_run_is_said_at_the_top(ready, tmp_path, state, word):
-    ready.logic.runs.show(runView(tmp_path / "one"))
-    ready.refresh()
-    ready.logic.runs.show(runView(tmp_path / "one", state))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "one"))
+    ready.showRuns(runView(tmp_path / "one", state))
     assert word in ready.ui.statusLabel.text
     ready.logic.status.waiting("Something else.")
     ready.refresh()
@@ -285,8 +273,7 @@ def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(ready, tmp_path):
 
 
 def test_a_run_is_deleted_only_after_a_question(ready, tmp_path):
-    ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
-    ready.refresh()
+    ready.showRuns(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
     ready.press(ready.ui.removeRunButton)
     ready.ui.runTable.selectRow(1)
     assert not ready.ui.questionFrame.isVisible()  # it was about the other one

@@ -33,7 +33,6 @@ def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(module, tmp_pat
     table = module.ui.caseTable
     module.ui.sourcePathEdit.currentPath = str(second)
     module.press(module.ui.addCasesButton)
-    module.settle()
     assert module.logic.cases.isChecking
     assert table.rowCount == 2  # the cases of before stay meanwhile
     answerFound(module)
@@ -45,7 +44,7 @@ def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(module, tmp_pat
         {"folder": str(first), "leave_out": ["case_001"]},
         {"folder": str(second)},
     ]
-    module.edit(table, 2, 3, "P7")
+    module.edit(table, 2, 3, " P7 ")
     assert module.logic.cases.config()["folders"] == [
         {"folder": str(first), "leave_out": ["case_001"]},
         {"folder": str(second), "patients": {"case_001": "P7"}},
@@ -54,7 +53,6 @@ def test_what_is_said_of_a_case_of_one_folder_holds_for_no_other(module, tmp_pat
     # The case that was left out is known; the others are in the folders.
     assert column(module, module.ui.sourceTable, COUNT) == ["1", "?"]
     module.press(module.ui.checkCasesButton)
-    module.settle()
     answerFound(module)
     assert column(module, module.ui.caseTable, REMARKS) == ["left out", "ready", "ready", "ready"]
 
@@ -65,7 +63,6 @@ def test_folders_that_are_not_read_yet_are_not_called_empty(module, tmp_path):
     assert column(module, module.ui.sourceTable, COUNT) == ["?"]
     assert module.ui.casesSection.text == "1. Cases: not read yet"
     module.press(module.ui.checkCasesButton)
-    module.settle()
     answerFound(module)
     assert column(module, module.ui.sourceTable, COUNT) == ["2"]
 
@@ -73,10 +70,7 @@ def test_folders_that_are_not_read_yet_are_not_called_empty(module, tmp_path):
 def test_a_folder_without_cases_is_a_problem_and_not_done(module, tmp_path):
     (tmp_path / "wrong").mkdir()
     chooseFolder(module, tmp_path / "wrong")
-    call = module.programs.last
-    call.emit({"summary": {"classes": [], "problems": ["No files in 'wrong'."], "doubts": []}})
-    call.end()
-    module.settle()
+    module.answerRead(classes=[], problems=["No files in 'wrong'."], doubts=[])
     assert module.logic.status.current.activity.name == "PROBLEM"
     assert module.status == "The cases were read; section 1 names what cannot be used."
     assert column(module, module.ui.sourceTable, COUNT) == ["0"]
@@ -88,18 +82,18 @@ def test_a_folder_without_cases_is_a_problem_and_not_done(module, tmp_path):
 def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(module, tmp_path):
     ui, folder = module.ui, site(tmp_path / "site", 3)
     addFolder(module, folder)
+    module.press(ui.removeCasesButton)
+    assert "Select" in ui.statusLabel.text
     ui.caseTable.selectRow(1)
     module.press(ui.removeCasesButton)
     assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
     module.press(ui.checkCasesButton)
-    module.settle()
     answerFound(module)
     assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
     assert ui.casesSection.text == "1. Cases: 2 to train on"
     module.reopen()
     ui = module.ui
     module.press(ui.checkCasesButton)
-    module.settle()
     answerFound(module)
     assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
     addFolder(module, folder)
@@ -116,7 +110,6 @@ def test_sources_add_up_and_each_is_removed_alone(module, tmp_path):
     ui.sourcePathEdit.currentPath = str(tmp_path / "x.nii.gz")
     ui.labelPathEdit.currentPath = str(tmp_path / "x-label.nii.gz")
     module.press(ui.addCasesButton)
-    module.settle()
     answerFound(module)
     everything = ["scan0", "scan1", "x", "folder1-case_001", "folder1-case_002"]
     assert column(module, ui.caseTable, CASE) == everything

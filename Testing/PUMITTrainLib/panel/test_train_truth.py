@@ -6,7 +6,7 @@ from typing import Any
 from pumit.export.classes import class_terminology
 from pumit.training.data.classes import classes_from
 from PUMITSlicerLib.terms import Term, TermSearch
-from train_module import TrainModule, addFolder, addToTable, site, start, writeRun
+from train_module import TrainModule, addFolder, addToTable, chooseFolder, site, start, writeRun
 from train_scene import goodCase
 
 LABELLED = 2
@@ -19,14 +19,10 @@ def readTwoClasses(module: TrainModule) -> None:
         module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
     module.process()
     module.press(module.ui.addCasesButton)
-    module.settle()
-    call = module.programs.last
-    for name in ("scan0", "scan1"):
-        call.emit({**goodCase(name), "classes": {"liver": 48, "spleen": 12}})
-    classes = [{"name": "liver", "value": 1}, {"name": "spleen", "value": 2}]
-    call.emit({"summary": {"classes": classes}})
-    call.end()
-    module.settle()
+    sizes = {"liver": 48, "spleen": 12}
+    records = [{**goodCase(name), "classes": sizes} for name in ("scan0", "scan1")]
+    classes = [{"name": name, "value": value} for value, name in enumerate(sizes, 1)]
+    module.answerRead(*records, classes=classes)
 
 
 # --- classes --------------------------------------------------------------------------------------
@@ -105,8 +101,7 @@ def test_the_legend_has_the_colours_of_the_run_that_is_shown(module):
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (folder / "log.jsonl").write_text(lines, encoding="utf-8")
     writeRun(module, folder)
-    module.logic.runs.select(folder)
-    module.poll()
+    module.show(folder)
     assert module.panel.runSection._colors()["thing"] == (0.25, 0.5, 0.75)
 
 
@@ -115,11 +110,7 @@ def test_the_legend_has_the_colours_of_the_run_that_is_shown(module):
 
 def test_a_folder_that_does_not_exist_is_not_ready(module, tmp_path):
     ui = module.ui
-    module.choose(ui.sourceSelector, "folder")
-    ui.sourcePathEdit.currentPath = str(tmp_path / "nowhere")
-    module.process()
-    module.press(ui.addCasesButton)
-    module.settle()
+    chooseFolder(module, tmp_path / "nowhere")
     assert "nowhere" in ui.statusLabel.text
     assert not ui.startButton.enabled
     assert ui.runSentenceLabel.text == "Add cases first."
@@ -127,11 +118,7 @@ def test_a_folder_that_does_not_exist_is_not_ready(module, tmp_path):
 
 
 def test_a_reading_that_was_stopped_is_not_ready(module, tmp_path):
-    module.choose(module.ui.sourceSelector, "folder")
-    module.ui.sourcePathEdit.currentPath = str(site(tmp_path / "site"))
-    module.process()
-    module.press(module.ui.addCasesButton)
-    module.settle()
+    chooseFolder(module, site(tmp_path / "site"))
     module.press(module.ui.checkCasesButton)
     assert not module.ui.startButton.enabled
     assert "not read" in module.ui.runSentenceLabel.text
@@ -139,11 +126,7 @@ def test_a_reading_that_was_stopped_is_not_ready(module, tmp_path):
 
 def test_an_error_of_an_earlier_folder_does_not_appear_over_another(module, tmp_path):
     ui = module.ui
-    module.choose(ui.sourceSelector, "folder")
-    ui.sourcePathEdit.currentPath = str(site(tmp_path / "slow"))
-    module.process()
-    module.press(ui.addCasesButton)
-    module.settle()
+    chooseFolder(module, site(tmp_path / "slow"))
     earlier = module.programs.last
     addFolder(module, site(tmp_path / "second"))
     said = ui.statusLabel.text

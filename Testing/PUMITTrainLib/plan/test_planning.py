@@ -21,16 +21,14 @@ RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\
 @pytest.fixture
 def planned(train: Any) -> Any:
     train.addCases(1)
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     train.answerPlan(RECIPE)
     return train
 
 
 def test_a_plan_of_changed_settings_is_not_called_ready(train):
     train.addCases(1)
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     train.logic.parameters.preset = PresetName.THOROUGH
     train.answerPlan(RECIPE)
     assert train.status == "Cases or settings have changed; plan again."
@@ -64,8 +62,7 @@ def test_wrong_key_is_found_with_its_line(planned):
 def test_edited_recipe_is_what_runs(planned):
     text = RECIPE.replace("40", "50")
     planned.logic.planning.setRecipeText(text)
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     ((folder, _arguments),) = planned.launcher.launched
     assert (folder / "recipe.yaml").read_text() == text
 
@@ -90,24 +87,19 @@ def test_a_recipe_that_begins_with_a_restricted_model_needs_consent_once(
 def test_edits_are_not_lost_by_a_changed_setting(planned):
     planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
     planned.logic.parameters.validationShare = 0.3
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     assert not planned.launcher.launched
     assert "lose the edits" in planned.status
     planned.logic.parameters.validationShare = 0.2
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     assert len(planned.launcher.launched) == 1
 
 
 def test_second_run_gets_a_folder_and_files_of_its_own(planned):
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     first = planned.launcher.launched[-1][0]
-    planned.logic.runs.start(evenIfBusy=True)
-    planned.settle()
+    planned.start(evenIfBusy=True)
     planned.answerPlan()
-    planned.settle()
     second = planned.launcher.launched[-1][0]
     assert first != second
     assert sorted(p.name for p in (first / "data").iterdir()) == sorted(
@@ -120,8 +112,7 @@ def test_choices_reach_the_plan(train):
     parameters = train.logic.parameters
     parameters.goal, parameters.part = Goal.CLICKS, ClickPart.ADAPTERS
     parameters.preset, parameters.folds, parameters.name = PresetName.THOROUGH, 5, "hearts"
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     call = train.programs.last
     assert {"thorough", "clicks"} <= set(call.arguments)
     config = call.config
@@ -129,8 +120,7 @@ def test_choices_reach_the_plan(train):
     assert "validation" not in config["data"]
     parameters.goal, parameters.network, parameters.folds = Goal.AUTOMATIC, "basic_unet", 0
     train.logic.planning.cancel()
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     config = train.programs.last.config
     assert (config["network"], config["data"]["validation"]) == ("basic_unet", 0.2)
     assert "part" not in config
@@ -146,8 +136,7 @@ def test_core_knows_every_key_of_the_request(train, tmp_path):
     parameters.device, parameters.name, parameters.network = "cpu", "hearts", "basic_unet"
     for goal, task in ((Goal.AUTOMATIC, "segmentation"), (Goal.CLICKS, "promptable")):
         parameters.goal = goal
-        train.logic.planning.make()
-        train.settle()
+        train.plan()
         read_recipe({**train.programs.last.config, "task": task}, "config.yaml")
         train.logic.planning.cancel()
 
@@ -159,11 +148,9 @@ def test_model_without_a_name_is_called_after_its_classes(train):
     assert nameOf([], Goal.CLICKS) == ""
     assert fileName(" ../a: b?/ ") == "a_b"
     train.addCases(1)
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     train.answerCheck()
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     assert train.programs.last.config["name"] == "liver-clicks"
 
 
@@ -217,11 +204,9 @@ def test_missing_packages_keep_a_run_from_starting(train):
 
 
 def test_edits_after_a_start_are_known_to_belong_to_that_run(planned):
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
-    planned.logic.runs.start(evenIfBusy=True)
-    planned.settle()
+    planned.start(evenIfBusy=True)
     assert len(planned.launcher.launched) == 1
     assert "belongs to a run already" in planned.status
     assert "Cases or settings changed" not in planned.status
@@ -230,10 +215,8 @@ def test_edits_after_a_start_are_known_to_belong_to_that_run(planned):
 def test_a_draft_that_somebody_deleted_is_made_again(planned):
     shutil.rmtree(planned.root)
     assert not planned.logic.planning.isUpToDate
-    planned.logic.runs.start()
-    planned.settle()
+    planned.start()
     planned.answerPlan(RECIPE)
-    planned.settle()
     ((folder, _arguments),) = planned.launcher.launched
     assert (folder / "recipe.yaml").read_text() == RECIPE
     assert len(list((folder / "data").iterdir())) == 2  # image and label were written again
@@ -242,12 +225,10 @@ def test_a_draft_that_somebody_deleted_is_made_again(planned):
 def test_a_folder_of_runs_that_cannot_be_written_is_said(train):
     train.root.write_text("a file", encoding="utf-8")
     train.addCases(1)
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     assert "folder cannot be created" in train.status
     train.root.unlink()
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     train.answerCheck()
     assert train.logic.runs.whyNoStart == ""
 
@@ -262,14 +243,12 @@ def test_a_case_that_cannot_be_written_is_not_silently_left_out(train, monkeypat
 
     monkeypatch.setattr(SceneSnapshot, "write", full)
     train.addCases(2)
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     assert not train.programs.calls
     assert train.status == "scan1: The result cannot be written: the disk is full; make room."
     assert train.logic.runs.whyNoStart.startswith("scan1: ")
     monkeypatch.undo()
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     train.answerCheck()
     folder = train.startRun()
     assert len(list((folder / "data").iterdir())) == 4
@@ -307,21 +286,17 @@ def test_a_closed_scene_leaves_no_work_on_the_status_line(train, work):
 
 def test_what_is_left_out_after_start_was_pressed_is_not_trained_on(train):
     train.addCases(2)
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     train.logic.cases.setExcluded(("", "scan1"), True)
     train.answerPlan()
-    train.settle()
     assert not train.launcher.launched
     assert train.status == (
         "Cases or settings have changed since you pressed Start; press it again."
     )
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     (case,) = train.programs.last.config["data"]["cases"]
     assert case["name"] == "scan0"
     train.answerPlan()
-    train.settle()
     assert len(train.launcher.launched) == 1
 
 
@@ -329,12 +304,10 @@ def test_a_plan_keeps_its_request_while_cases_are_read_again(train):
     """The program reads it seconds after its start."""
     train.addCases(1)
     train.logic.parameters.name = "mine"
-    train.logic.planning.make()
-    train.settle()
+    train.plan()
     plan = train.programs.last
     before = plan.config
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     assert train.programs.last.arguments[0] == "data"
     assert plan.config == before
     assert before["name"] == "mine"
@@ -344,8 +317,7 @@ def test_cases_read_while_they_are_written_for_a_plan_end_the_planning(train):
     train.addCases(1)
     train.logic.planning.make()
     assert train.logic.planning.isPlanning
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     assert not train.logic.planning.isPlanning
     train.answerCheck()
     assert train.logic.runs.whyNoStart == ""
@@ -353,11 +325,9 @@ def test_cases_read_while_they_are_written_for_a_plan_end_the_planning(train):
 
 def test_a_run_does_not_start_while_its_cases_are_read_again(train):
     train.addCases(1)
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     plan = train.programs.last
-    train.logic.cases.check()
-    train.settle()
+    train.read()
     plan.output.write_text(RECIPE, encoding="utf-8")
     plan.end()
     train.settle()

@@ -18,8 +18,7 @@ def finished(train: Any) -> Any:
         RunStatus("finished", name="hearts", model="hearts.safetensors", registered="hearts-2"),
     )
     train.folder = folder
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     return train
 
 

@@ -18,11 +18,12 @@ from PUMITTrainLib.runs.runs import PRECEDING
 GONE = 2**22 + 1
 
 
-def writeRun(folder: Path, state: str = "training", **more: Any) -> None:
+def writeRun(folder: Path, state: str = "training", **more: Any) -> Path:
     """Write what a process writes about itself; this one's, where a test says no other."""
     folder.mkdir(parents=True, exist_ok=True)
     given = {"sentence": "Step 20 of 40.", "name": folder.name, "step": 20, "steps": 40}
     write_status(folder, RunStatus(state, **{**given, **more}))
+    return folder
 
 
 def log(folder: Path, *records: dict[str, Any]) -> None:
@@ -30,9 +31,9 @@ def log(folder: Path, *records: dict[str, Any]) -> None:
         file.writelines(json.dumps(record) + "\n" for record in records)
 
 
-def gone(folder: Path, **more: Any) -> None:
+def gone(folder: Path, **more: Any) -> Path:
     """A process that was killed while it trained."""
-    writeRun(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
+    return writeRun(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
 
 
 def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train):
@@ -59,12 +60,10 @@ def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train):
 
 
 def test_scores_of_clicks_have_names_of_their_own(train):
-    folder = train.root / "run"
-    writeRun(folder)
+    folder = writeRun(train.root / "run")
     found = {"score": 0.5, "dice_1": 0.6, "dice_3": 0.7, "dice_generated": 0.9, "dice_liver": 0.6}
     log(folder, {"step": 0, "validation": {**found, "forgotten": 0.1}})
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     names = ["mean", "1 click", "3 clicks", "other anatomy, 1 click", "liver"]
     assert list(train.logic.runs.curves.scores) == names
 
@@ -82,10 +81,8 @@ def test_only_a_change_is_reported(train):
 
 
 def test_pause_resume_and_stop_are_requested_in_the_folder(train):
-    folder = train.root / "run"
-    writeRun(folder)
-    train.logic.runs.select(folder)
-    train.poll()
+    folder = writeRun(train.root / "run")
+    train.show(folder)
     runs = train.logic.runs
     assert runs.selected.canPause
     runs.pause()
@@ -107,11 +104,9 @@ def test_pause_resume_and_stop_are_requested_in_the_folder(train):
 
 
 def test_killed_run_is_offered_with_the_reason_and_taken_up(train):
-    folder = train.root / "run"
-    gone(folder)
+    folder = gone(train.root / "run")
     (folder / "output.txt").write_text('{"step": 1}\nKilled\n', encoding="utf-8")
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     view = train.logic.runs.selected
     assert view.state.value == "died"
     assert view.canContinue
@@ -125,11 +120,9 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train):
 
 
 def test_a_comparison_is_continued_as_one(train):
-    folder = train.root / "networks"
-    gone(folder)
+    folder = gone(train.root / "networks")
     (folder / "comparison.json").touch()
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     train.logic.runs.continueRun()
     train.settle()
     assert train.launcher.launched == [(folder, ["compare", "recipe.yaml", "-o", "."])]
@@ -138,8 +131,7 @@ def test_a_comparison_is_continued_as_one(train):
 def test_second_run_waits_unless_the_user_insists(train):
     writeRun(train.root / "busy")
     gone(train.root / "dead")
-    train.logic.runs.select(train.root / "dead")
-    train.poll()
+    train.show(train.root / "dead")
     runs = train.logic.runs
     assert runs.needsConfirmation
     runs.continueRun()
@@ -160,25 +152,21 @@ def test_run_of_another_machine_is_no_reason_to_wait(train):
 
 
 def test_curves_go_back_where_a_run_was_taken_up_earlier(train):
-    folder = train.root / "run"
-    writeRun(folder)
+    folder = writeRun(train.root / "run")
     log(folder, *({"step": n, "seconds": n, "loss": 1.0} for n in (10, 20, 30)))
     log(folder, {"step": 30, "overlay": "pictures/a.png", "case": "a"})
     log(folder, {"event": "resumed", "sentence": "Taken up."})
     log(folder, {"step": 20, "seconds": 20, "loss": 2.0})
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 2.0)]
     assert not train.logic.runs.overlays
 
 
 def test_cross_validation_shows_the_part_that_trains(train):
-    folder = train.root / "run"
-    writeRun(folder, sentence="Fold 1 of 3: Step 10 of 40.")
+    folder = writeRun(train.root / "run", sentence="Fold 1 of 3: Step 10 of 40.")
     writeRun(folder / "fold_1")
     log(folder / "fold_1", *({"step": n, "loss": 1.0} for n in (10, 20)))
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     assert len(train.logic.runs.all) == 1
     assert train.logic.runs.curves.loss == [(10, 1.0), (20, 1.0)]
     writeRun(folder / "fold_1", "finished")
@@ -194,12 +182,10 @@ def test_cross_validation_shows_the_part_that_trains(train):
 
 def test_training_after_its_pretraining_shows_its_own_curves(train):
     assert FOLDER == PRECEDING
-    folder = train.root / "run"
-    writeRun(folder, sentence="Learning from unlabelled scans: Step 10 of 40.")
+    folder = writeRun(train.root / "run", sentence="Learning from unlabelled scans: Step 10 of 40.")
     writeRun(folder / FOLDER)
     log(folder / FOLDER, {"step": 10, "loss": 7.0})
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     assert train.logic.runs.curves.loss == [(10, 7.0)]
     writeRun(folder / FOLDER, "finished")
     log(folder, {"step": 10, "loss": 1.0})
@@ -213,10 +199,8 @@ def test_run_that_cannot_be_started_is_listed(train):
 
     train.launcher.launch = refuse
     train.addCases(1)
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     train.answerPlan()
-    train.settle()
     (view,) = train.logic.runs.all
     assert (view.state.value, view.canContinue, view.canRemove) == ("failed", True, True)
     assert "was not found" in view.sentence
@@ -225,21 +209,17 @@ def test_run_that_cannot_be_started_is_listed(train):
 def test_start_plans_by_itself_and_starts_once(train):
     train.addCases(1)
     train.logic.runs.start()
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     assert train.logic.runs.whyNoStart
     train.answerPlan()
-    train.logic.runs.start()
-    train.settle()
+    train.start()
     assert len(train.launcher.launched) == 1
 
 
 def test_half_written_files_are_left_for_the_next_look(train):
-    folder = train.root / "run"
-    writeRun(folder)
+    folder = writeRun(train.root / "run")
     (folder / "log.jsonl").write_text('{"step": 10, "loss": 1.0}\n{"step": 2', encoding="utf-8")
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     assert train.logic.runs.curves.loss == [(10, 1.0)]
     with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
         file.write('0, "loss": 0.5}\n')
@@ -251,8 +231,7 @@ def test_half_written_files_are_left_for_the_next_look(train):
 def test_only_a_run_that_ended_is_deleted(train):
     writeRun(train.root / "live")
     writeRun(train.root / "ended", "finished")
-    train.logic.runs.select(train.root / "ended")
-    train.poll()
+    train.show(train.root / "ended")
     train.logic.runs.remove(train.root / "live")
     train.settle()
     assert (train.root / "live").is_dir()
@@ -264,15 +243,13 @@ def test_only_a_run_that_ended_is_deleted(train):
 
 @pytest.mark.parametrize("isOutside", [False, True])
 def test_what_the_user_put_into_the_folder_of_a_run_is_kept(train, tmp_path, isOutside):
-    folder = tmp_path / "mine" if isOutside else train.root / "mine"
-    writeRun(folder, "finished")
+    folder = writeRun(tmp_path / "mine" if isOutside else train.root / "mine", "finished")
     made = ("mine.safetensors", "last.safetensors", "log.txt", "pictures/worst_1.png")
     own = ["notes.txt", "scans/CT.nrrd", *(["data/CT.nrrd", "other.safetensors"] * isOutside)]
     for name in (*made, "fold_1/status.json", "data/CT.nrrd", "other.safetensors", *own):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name, encoding="utf-8")
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     train.logic.runs.remove(folder)
     train.settle()
     left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -283,12 +260,10 @@ def test_what_the_user_put_into_the_folder_of_a_run_is_kept(train, tmp_path, isO
 
 
 def test_log_for_a_person_is_shown_to_its_end(train):
-    folder = train.root / "run"
-    writeRun(folder)
+    folder = writeRun(train.root / "run")
     line = "12:00:00 A sentence of some length about what happens.\n"
     (folder / "log.txt").write_text(line * 3000 + "12:00:01 The end.\n", encoding="utf-8")
-    train.logic.runs.select(folder)
-    train.poll()
+    train.show(folder)
     text = train.logic.runs.logText
     assert text.startswith("12:00:00 A")
     assert text.endswith("The end.\n")
@@ -304,10 +279,8 @@ def test_fraction_counts_time_where_it_ends_a_run(seconds):
 
 
 def test_a_run_whose_folder_is_deleted_is_shown_no_more(train):
-    folder = train.root / "mine"
-    writeRun(folder)
-    train.logic.runs.select(folder)
-    train.poll()
+    folder = writeRun(train.root / "mine")
+    train.show(folder)
     assert train.logic.runs.selected.isAlive
     shutil.rmtree(folder)
     train.poll()
@@ -315,18 +288,15 @@ def test_a_run_whose_folder_is_deleted_is_shown_no_more(train):
     assert train.logic.runs.folder is None
     assert train.status == "The folder of mine was deleted or moved: its training ends."
     writeRun(train.root / "done", "finished")
-    train.logic.runs.select(train.root / "done")
-    train.poll()
+    train.show(train.root / "done")
     shutil.rmtree(train.root / "done")
     train.poll()
     assert train.status == "The folder of done was deleted or moved: the run is no longer shown."
 
 
 def test_a_status_that_is_missing_for_a_moment_ends_nothing(train):
-    folder = train.root / "mine"
-    writeRun(folder)
-    train.logic.runs.select(folder)
-    train.poll()
+    folder = writeRun(train.root / "mine")
+    train.show(folder)
     before = train.status
     (folder / "status.json").unlink()
     train.poll()
@@ -337,10 +307,8 @@ def test_a_status_that_is_missing_for_a_moment_ends_nothing(train):
 
 
 def test_a_run_that_another_slicer_resumed_meanwhile_is_not_deleted(train):
-    folder = train.root / "mine"
-    gone(folder)
-    train.logic.runs.select(folder)
-    train.poll()
+    folder = gone(train.root / "mine")
+    train.show(folder)
     assert train.logic.runs.selected.canRemove
     writeRun(folder)
     train.logic.runs.remove(folder)
