@@ -89,16 +89,6 @@ def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded):
         assert found.any()
 
 
-def test_existing_segments_stay_voxel_by_voxel(w, writer):
-    volume = w.addScan()
-    segmentation = w.addSegmentation(volume)
-    before = w.ball()
-    writer.write(segmentation, "A", before, volume)
-    addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
-    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), before)
-    assert segmentation.GetSegmentation().GetSegment("A").GetName() == "A"
-
-
 def nestedAnswer(shape: tuple[int, int, int]) -> AutomaticAnswer:
     regions = np.zeros(shape, dtype=np.uint8)
     regions[2:8, 3:12, 4:15] = 1

@@ -29,8 +29,7 @@ def isShown(node: Any) -> bool:
 
 
 def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     left = made.logic.segmentationNode
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
@@ -45,8 +44,7 @@ def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made):
 def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(panel, sliceView, how):
     """Slicer's slice view remembers the display that Ctrl and a drag changed, by its address."""
     panel.load()
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     panel.logic.stopPlacing()
     view = sliceView("Red", "Axial")
     view.show(panel.volumeNode)
@@ -66,8 +64,7 @@ def test_ctrl_click_after_a_segmentation_is_gone_does_not_end_slicer(panel, slic
 @pytest.mark.parametrize("what", ["parameters", "segmentation"])
 def test_deleting_a_node_while_a_box_is_drawn(panel, sliceView, what):
     panel.load()
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     view = sliceView("Red", "Axial")
     view.show(panel.volumeNode)
     panel.logic.startPlacing(PromptKind.BOX_3D)
@@ -79,8 +76,7 @@ def test_deleting_a_node_while_a_box_is_drawn(panel, sliceView, what):
     panel.process()
     assert not panel.logic.isPlacing
     assert slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") == []
-    panel.click()
-    panel.answer(B)
+    panel.clickFor(B)
     assert np.array_equal(panel.mask(panel.logic.segmentID), B)
 
 
@@ -100,8 +96,7 @@ def test_a_volume_without_voxels_is_said_to_be_so(made):
     assert made.logic.status.current.activity is Activity.PROBLEM
     assert "no voxels" in made.status
     made.logic.parameters.sourceVolume = made.volumeNode
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     empty_again = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Empty")
     made.logic.parameters.sourceVolume = empty_again
     made.logic.reset()
@@ -134,8 +129,7 @@ def test_an_answer_that_is_empty_or_kept_out_by_masking_is_not_called_an_update(
     assert "nothing was found" in made.status
     segmentEditorNode().SetSourceVolumeIntensityMask(True)
     segmentEditorNode().SetSourceVolumeIntensityMaskRange(-1000, -900)
-    made.click((12, 12, 12))
-    made.answer(A)
+    made.clickFor(A, (12, 12, 12))
     assert "masking" in made.status
 
 
@@ -149,8 +143,7 @@ def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made):
     made.logic.parameters.sourceVolume = made.volumeNode
     made.logic.parameters.segmentation = lumpy
     made.logic.permission.confirm = lambda question: True
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     assert "too large" in made.status, slicer.util.arrayFromVolume(coarse).shape
 
 
@@ -193,8 +186,7 @@ def test_names_are_shown_as_they_are_and_not_as_markup(panel):
     panel.click()
     segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
     segment.SetName("<img src=x> & <b>T</b>umour")
-    panel.click((3, 3, 3))
-    panel.answer(A)
+    panel.clickFor(A, (3, 3, 3))
     label = panel.ui.statusLabel
     assert "<b>T</b>umour" in label.text
     labels = panel.panel.widget.findChildren(QtWidgets.QLabel)
@@ -233,12 +225,9 @@ def test_a_home_folder_that_is_typed_is_the_users(panel):
 
 
 def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     gone = made.logic.segmentID
-    made.logic.newSegment()
-    made.click((3, 3, 3))
-    made.answer(B)
+    made.segment(B, ras=(3, 3, 3))
     segmentation = made.logic.segmentationNode.GetSegmentation()
     segmentation.RemoveSegment(gone)
     assert segmentIDs(made.logic.segmentationNode) == [made.logic.segmentID]
@@ -260,8 +249,7 @@ def test_a_segment_is_not_removed_while_undo_could_not_bring_it_back(made, isFil
     """Without a scan nothing happened and nothing was said, or an exception was raised."""
     segmentID = made.logic.newSegment("Liver")
     if isFilled:
-        made.click()
-        made.answer(A)
+        made.clickFor(A)
     slicer.mrmlScene.RemoveNode(made.volumeNode)
     made.logic.removeSegment(segmentID)
     assert made.status == "Choose a scan first."
@@ -269,9 +257,7 @@ def test_a_segment_is_not_removed_while_undo_could_not_bring_it_back(made, isFil
 
 
 def test_a_segment_of_surfaces_is_removed_only_once_it_is_converted(made):
-    segmentID = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    segmentID = made.segment(A, "Liver")
     node = made.logic.segmentationNode
     node.CreateClosedSurfaceRepresentation()
     node.GetSegmentation().SetSourceRepresentationName("Closed surface")
@@ -286,8 +272,7 @@ def test_a_segment_of_surfaces_is_removed_only_once_it_is_converted(made):
 
 
 def test_prompts_follow_a_scan_that_was_moved_while_another_segmentation_was_chosen(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     made.logic.stopPlacing()
     (point,) = made.worker.requests[-1].prompts
     first = made.logic.segmentationNode
@@ -315,9 +300,7 @@ def test_a_name_survives_undo_and_redo_of_the_segment_itself(made):
 
 
 def test_tags_of_other_programs_survive_undo_of_the_removal(made):
-    segmentID = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    segmentID = made.segment(A, "Liver")
     segmentation = made.logic.segmentationNode.GetSegmentation()
     segmentation.GetSegment(segmentID).SetTag("DICOM.TrackingIdentifier", "lesion 1")
     made.logic.removeSegment(segmentID)
@@ -333,8 +316,7 @@ def test_tags_of_other_programs_survive_undo_of_the_removal(made):
 
 def test_prompts_of_a_scene_loaded_from_another_module_wait(panel, tmp_path):
     panel.load()
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     path = str(tmp_path / "scene.mrb")
     slicer.util.saveScene(path)
     panel.gui.exit()

@@ -69,8 +69,7 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily):
     daily.logic.parameters.segmentation = second
     daily.logic.newSegment("Liver")
     daily.press(daily.ui.pointButton)
-    daily.view.clickAt((15, 15, 15))
-    daily.answer(B)
+    daily.clickAt((15, 15, 15), B)
     np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), B)
     daily.logic.parameters.segmentation = first
     np.testing.assert_array_equal(daily.mask(daily.liver), A)
@@ -150,8 +149,7 @@ def test_undo_and_redo_while_a_click_is_computed_end_where_they_say(daily):
 
 def test_a_segment_that_others_left_nothing_is_not_called_uncomputed(daily):
     daily.logic.newSegment("Spleen")
-    daily.view.clickAt((9, 9, 9))
-    daily.answer(A)
+    daily.clickAt((9, 9, 9), A)
     assert "belongs to Liver" in daily.status
     daily.logic.stopPlacing()
     daily.logic.selectFollowingSegment(1)

@@ -22,8 +22,7 @@ PLACES = (
 @pytest.fixture
 def answered(made: LogicScene) -> LogicScene:
     """A segment whose click is answered."""
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     made.logic.stopPlacing()
     return made
 
@@ -103,8 +102,7 @@ def test_the_mark_goes_with_what_it_is_about(answered, leave):
 def test_after_the_next_answer_the_places_are_new(answered):
     check(answered)
     answered.worker.requests[-1].answer(A, PLACES)
-    answered.click((12, 12, 12))
-    answered.answer(A)
+    answered.clickFor(A, (12, 12, 12))
     check(answered)
     assert answered.worker.requests[-1].placeCount == 5
     answered.worker.requests[-1].answer(A, PLACES[1:])

@@ -24,16 +24,14 @@ C, D = box((1, 1, 1), (4, 4, 4)), box((1, 16, 16), (4, 20, 20))
 
 
 def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     made.logic.setPositive(False)
     made.click((20, 2, 2))
     made.worker.requests[-1].onError(PromptError("The prompts contradict each other."))
     assert "contradict" in made.status
     assert made.logic.promptCount(made.logic.segmentID) == 2
     assert np.array_equal(made.mask(made.logic.segmentID), A)
-    made.click((12, 12, 12))
-    made.answer(B)
+    made.clickFor(B, (12, 12, 12))
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
@@ -48,8 +46,7 @@ def test_without_a_scan_the_status_says_what_to_do(slicerApp):
 
 
 def test_removing_the_last_prompt_empties_the_segment(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     points.RemoveNthControlPoint(0)
     assert not made.mask(made.logic.segmentID).any()
@@ -62,12 +59,8 @@ def test_removing_the_last_prompt_empties_the_segment(made):
 
 
 def test_a_segment_stops_at_others_unless_set_otherwise(made):
-    first = made.logic.newSegment()
-    made.click()
-    made.answer(A)
-    second = made.logic.newSegment()
-    made.click()
-    made.answer(B)
+    first = made.segment(A)
+    second = made.segment(B)
     assert np.array_equal(made.mask(first), A)
     assert np.array_equal(made.mask(second), B & ~A)
     # A click that corrects the second one finds it as it is shown.
@@ -82,25 +75,16 @@ def test_a_segment_stops_at_others_unless_set_otherwise(made):
 
 
 def test_what_belongs_to_others_whole_is_said_to(made):
-    made.logic.newSegment()
-    made.click()
-    made.answer(B)
-    made.logic.newSegment()
-    made.click()
-    made.answer(A & B)
+    made.segment(B)
+    made.segment(A & B)
     assert made.status == "Segment_2 is empty: 100 % of the result belongs to Segment_1."
 
 
 def test_taking_from_others_can_be_undone(made):
-    first = made.logic.newSegment()
-    made.click()
-    made.answer(A)
-    second = made.logic.newSegment()
-    made.click()
-    made.answer(B)
+    first = made.segment(A)
+    second = made.segment(B)
     made.logic.parameters.overwriteMode = OverwriteMode.ALL
-    made.click((13, 13, 13))
-    made.answer(B)
+    made.clickFor(B, (13, 13, 13))
     assert np.array_equal(made.mask(first), A & ~B)
     made.logic.undo()
     assert np.array_equal(made.mask(first), A)
@@ -110,9 +94,7 @@ def test_taking_from_others_can_be_undone(made):
 
 
 def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(made):
-    first = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    first = made.segment(A, "Liver")
     made.logic.stopPlacing()
     second = made.logic.newSegment("Spleen")
     made.logic.removeSegment(first)
@@ -153,8 +135,7 @@ def test_a_segment_that_is_removed_while_computed_is_not_written(made):
 
 def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(made):
     made.click((5, 5, 5))
-    made.click((6, 5, 5))
-    made.answer(B)
+    made.clickFor(B, (6, 5, 5))
     count = len(made.worker.requests)
     made.logic.undo()
     assert len(made.worker.requests) == count + 1
@@ -167,12 +148,8 @@ def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(mad
 
 
 def test_reset_can_be_undone(made):
-    first = made.logic.newSegment()
-    made.click()
-    made.answer(A)
-    second = made.logic.newSegment()
-    made.click()
-    made.answer(B)
+    first = made.segment(A)
+    second = made.segment(B)
     made.logic.reset(second)
     assert not made.mask(second).any()
     assert np.array_equal(made.mask(first), A)
@@ -187,8 +164,7 @@ def test_reset_can_be_undone(made):
 
 
 def test_masking_set_later_does_not_keep_a_step_from_being_undone(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     editor = segmentEditorNode()
     editor.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedInsideAllSegments)
     made.logic.undo()
@@ -217,12 +193,8 @@ def test_several_segments_that_are_redone_are_one_step_as_before(made):
 
 def paintLiver(made: LogicScene) -> str:
     """Segment two, and paint into the one that is not selected; return its ID."""
-    liver = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
-    made.logic.newSegment("Spleen")
-    made.click((13, 13, 13))
-    made.answer(B)
+    liver = made.segment(A, "Liver")
+    made.segment(B, "Spleen", ras=(13, 13, 13))
     made.logic.exit()
     made.editByHand(liver, A | C)
     made.logic.enter()
@@ -263,8 +235,7 @@ def test_undo_returns_what_was_taken_from_a_segment_that_was_never_selected(made
     made.editByHand(loaded, A)
     made.logic.parameters.overwriteMode = OverwriteMode.ALL
     if how == "click":
-        made.click()
-        made.answer(B)
+        made.clickFor(B)
     else:
         made.logic.addFound(found(B))
     assert np.array_equal(made.mask(loaded), A & ~B)
@@ -299,9 +270,7 @@ def test_an_edit_counts_also_while_a_removed_segment_waits_to_be_computed(made):
 
 def test_removed_segments_of_a_merged_layer_are_one_step(made):
     """Slicer empties a segment of such a layer, as a saved one is, before it removes it."""
-    first = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    first = made.segment(A, "Liver")
     made.logic.parameters.overwriteMode = OverwriteMode.ALL
     made.logic.addFound(found(B, C))
     assert made.logic.selection.isPlacing
@@ -318,8 +287,7 @@ def test_removed_segments_of_a_merged_layer_are_one_step(made):
 
 
 def test_steps_undone_before_an_edit_by_hand_are_not_redone_over_it(made):
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     made.logic.undo()
     made.logic.stopPlacing()
     made.editByHand(made.logic.segmentID, C)
@@ -342,8 +310,7 @@ def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(made
     made.logic.startPlacing(PromptKind.POINT)
     assert made.status
     made.logic.parameters.segmentation = None
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     assert np.array_equal(made.mask(made.logic.segmentID), A)
 
 
@@ -353,9 +320,7 @@ def test_a_scan_with_nan_is_cleaned_on_the_thread(made):
     array[1, 0] = np.inf
     made.volumeNode = slicer.util.addVolumeFromArray(array)
     made.logic.parameters.sourceVolume = made.volumeNode
-    made.logic.newSegment("Liver")
-    made.click()
-    made.answer(box((5, 5, 5), (12, 12, 12)))
+    made.segment(box((5, 5, 5), (12, 12, 12)), "Liver")
     assert np.isfinite(made.worker.volume.array).all()
     assert np.isnan(slicer.util.arrayFromVolume(made.volumeNode)[0]).all()
 
@@ -384,19 +349,15 @@ def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made):
     assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
     made.volumeNode = made.addScan()
     made.logic.parameters.sourceVolume = made.volumeNode
-    made.click()
-    made.answer(B)
+    made.clickFor(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
 
 
 def test_a_saved_scene_brings_everything_back(made, tmp_path):
-    first = made.logic.newSegment("First")
-    made.click()
-    made.answer(A)
+    first = made.segment(A, "First")
     second = made.logic.newSegment("Second")
     made.click((10, 10, 10))
-    made.click((11, 10, 10))
-    made.answer(B)
+    made.clickFor(B, (11, 10, 10))
     made.logic.parameters.updateAutomatically = False
     folder = tmp_path / "scene"
     folder.mkdir()
@@ -430,18 +391,8 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(made, what):
         assert array is None or not array.any()
     # It continues.
     made.logic.parameters.sourceVolume = made.volumeNode = made.addScan("Other")
-    made.click()
-    made.answer(B)
+    made.clickFor(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
-
-
-@pytest.mark.parametrize("shape", [SHAPE, (10, 12, 14)])
-def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made, shape):
-    made.click()
-    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(shape, np.int16))
-    made.worker.requests[0].answer(A)
-    assert not made.mask(made.logic.segmentID).any()
-    assert "changed" in made.status
 
 
 def otherSpacing(node: Any) -> None:
@@ -453,16 +404,22 @@ def otherVoxels(node: Any) -> None:
     slicer.util.arrayFromVolumeModified(node)
 
 
-@pytest.mark.parametrize("change", [otherSpacing, otherVoxels])
+def otherFrame(node: Any) -> None:
+    slicer.util.updateVolumeFromArray(node, np.zeros((22, 26, 30), np.int16))
+
+
+@pytest.mark.parametrize("change", [otherSpacing, otherVoxels, otherFrame])
 def test_an_answer_about_a_scan_that_was_changed_since_is_not_written(made, change):
     made.click()
     change(made.volumeNode)
     made.answer(A)
     assert not made.logic.maskOf(made.logic.segmentID).any()
+    assert "changed" in made.status
     assert "press Update" in made.status
     made.logic.update()
-    made.answer(A)
-    assert np.array_equal(made.logic.maskOf(made.logic.segmentID), A)
+    expected = np.pad(A, [(0, 2)] * 3) if change is otherFrame else A
+    made.answer(expected)
+    assert np.array_equal(made.logic.maskOf(made.logic.segmentID), expected)
 
 
 def test_an_answer_is_not_taken_for_that_to_a_later_click(made):
@@ -484,12 +441,9 @@ def test_an_answer_is_not_taken_for_that_to_a_later_click(made):
 @pytest.mark.parametrize("isHardened", [False, True])
 def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made, isHardened):
     """Hardening its transform moved the prompts off the scan, or refused one of them."""
-    segmentID = made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    segmentID = made.segment(A, "Liver")
     made.editByHand(segmentID, A | B)
-    made.click((12, 12, 10))
-    made.answer(A | B)
+    made.clickFor(A | B, (12, 12, 10))
     asked = list(made.worker.requests[-1].prompts)
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
     matrix = np.eye(4)
@@ -509,8 +463,7 @@ def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made,
     for now, before in ((first, asked[0]), (second, asked[2])):
         np.testing.assert_allclose(np.subtract(now.point_lps, before.point_lps), shift)
     made.answer(A | B)
-    made.click((16, 12, 12))
-    made.answer(B)
+    made.clickFor(B, (16, 12, 12))
     made.logic.undo()
     assert made.logic.promptCount(segmentID) == 3
     np.testing.assert_array_equal(made.mask(segmentID), A | B)
@@ -544,8 +497,7 @@ def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp):
     scene = slicer.mrmlScene
     before = countPythonObservers(scene)
     made = LogicScene()
-    made.click()
-    made.answer(A)
+    made.clickFor(A)
     node, volume = made.logic.segmentationNode, made.volumeNode
     parameterNode = made.logic.parameters.parameterNode
     made.logic.close()

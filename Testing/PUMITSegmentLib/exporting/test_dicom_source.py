@@ -13,6 +13,7 @@ from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
     assert_dicom_holds,
+    assert_exported,
     blobs,
     export,
     loadSeries,
@@ -39,8 +40,7 @@ def test_centred_volume_still_meets_its_files(tmp_path, scene, loaded, database,
     loaded.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
     masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
     node = segmentation_of(scene, loaded, masks)
-    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
-    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+    assert_exported(tmp_path, node, loaded, database, series, masks)
 
 
 def test_files_read_in_another_order_than_they_lie_are_refused(tmp_path, scene, loaded, database):
@@ -183,8 +183,7 @@ def test_cropped_volume_is_placed_by_its_coordinates(tmp_path, scene, series, lo
     mask[:, :3] = False
     mask[:, :, :4] = False
     part = segmentation_of(scene, node, {"part": mask[2:7, 3:, 4:]})
-    written = export(part, node, "DICOM_SEG", tmp_path / "out", database)
-    assert_dicom_holds(written.path, tmp_path / "read", series, {"part": mask})
+    assert_exported(tmp_path, part, node, database, series, {"part": mask})
 
 
 def test_single_slice_is_exported(tmp_path, scene, database):

@@ -15,6 +15,7 @@ from export_scene import (
     SHAPE,
     add_segment,
     assert_dicom_holds,
+    assert_exported,
     blobs,
     export,
     linear,
@@ -296,10 +297,8 @@ def test_common_transform_changes_nothing_in_dicom(
     turn[:3, :3], turn[:3, 3] = OBLIQUE, (30, -20, 5)
     for node in (kidneys, loaded):
         node.SetAndObserveTransformNodeID(linear(scene, turn).GetID())
-    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
-    first, second = blobs(SHAPE)
-    masks = {"left kidney": first, "cyst": second}
-    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+    masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
+    assert_exported(tmp_path, kidneys, loaded, database, series, masks)
 
 
 def test_segmentation_moved_on_its_volume_is_written_where_it_is_seen(
@@ -330,8 +329,7 @@ def test_bent_transform_is_followed(tmp_path, scene, loaded, database, series):
     bent = scene.AddNewNodeByClass("vtkMRMLTransformNode")
     bent.SetAndObserveTransformToParent(spline)
     node.SetAndObserveTransformNodeID(bent.GetID())
-    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
-    assert_dicom_holds(written.path, tmp_path / "read", series, {"box": np.roll(box, 2, 2)})
+    assert_exported(tmp_path, node, loaded, database, series, {"box": np.roll(box, 2, 2)})
 
 
 def test_hidden_segments_stay_out_only_if_requested(tmp_path, kidneys, loaded, database):
@@ -369,8 +367,7 @@ def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series)
     first, second = blobs(SHAPE)
     masks = {"Läsion 病变": first, 'a "b", <c> & d': second}
     node = segmentation_of(scene, loaded, masks)
-    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
-    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+    assert_exported(tmp_path, node, loaded, database, series, masks)
 
 
 def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):

@@ -271,21 +271,6 @@ def test_the_scan_is_read_and_sent_once(requester, server):
     assert len(server.engine.sessions) == 1
 
 
-def test_a_scan_that_was_opened_while_the_user_aimed_is_not_sent_again(
-    requester, server, compute, background
-):
-    ready = []
-    compute.ensureReady(lambda: ready.append(True), lambda error: None)
-    assert wait_for(background, lambda: ready)
-    requester.put([FIRST])
-    requester.requests.openScan("1")
-    requester.wait()
-    assert requester.progress == []
-    np.testing.assert_array_equal(requester.answer([FIRST]), ball((4, 10, 10)))
-    assert requester.reads == ["scan"]
-    assert len(server.engine.sessions) == 1
-
-
 def test_a_click_while_the_scan_is_opened_is_answered(requester, server, compute, background):
     ready = []
     compute.ensureReady(lambda: ready.append(True), lambda error: None)

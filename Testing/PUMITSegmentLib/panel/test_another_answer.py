@@ -85,8 +85,7 @@ def test_the_next_click_follows_the_choice_and_has_no_other_answer(clicked):
 
 def test_a_deleted_click_takes_its_choice_with_it(clicked):
     another(clicked, 2)
-    clicked.view.clickAt((12, 12, 8))
-    clicked.answer(LARGE)
+    clicked.clickAt((12, 12, 8), LARGE)
     node = next(
         each
         for each in slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")

@@ -40,9 +40,6 @@ class Armed(Viewed):
         self.process()
         assert "doubtful place" in self.ui.statusLabel.text
 
-    def polarities(self) -> list[bool]:
-        return [prompt.is_positive for prompt in self.worker.requests[-1].prompts]
-
 
 armed = opened(Armed)
 
@@ -298,8 +295,7 @@ def test_pointer_and_view_show_inside_or_outside(armed):
 
 def test_a_click_on_the_point_of_an_object_begins_no_other_one(armed):
     armed.press(armed.ui.oneEachCheckBox)
-    armed.view.clickAt((13, 13, 8))
-    armed.answer(B)
+    armed.clickAt((13, 13, 8), B)
     segments = segmentIDs(armed.logic.segmentationNode)
     x, y = armed.view.rasToXy((13, 13, 8))
     armed.view.drag((x, y), (x + 15, y + 15))

@@ -17,8 +17,7 @@ from scripted_worker import SHAPE, box
 
 def test_undo_says_what_and_where_and_selects_it(daily):
     daily.press(daily.ui.negativeButton)
-    daily.view.clickAt((10, 10, 8))
-    daily.answer(A)
+    daily.clickAt((10, 10, 8), A)
     daily.addSpleen()
     daily.press(daily.ui.undoButton)
     assert daily.status == "Undone: point inside, Spleen."
@@ -118,8 +117,7 @@ def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily):
 def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(daily):
     daily.logic.parameters.overwriteMode = OverwriteMode.NONE
     tumour = daily.logic.newSegment("Tumour")
-    daily.view.clickAt((8, 8, 8))
-    daily.answer(box((7, 7, 7), (10, 10, 10)))
+    daily.clickAt((8, 8, 8), box((7, 7, 7), (10, 10, 10)))
     daily.logic.stopPlacing()
     daily.logic.selectSegment(daily.liver)
     daily.view.clickAt((9, 9, 8))
@@ -130,37 +128,20 @@ def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(dail
     assert daily.logic.segmentID == daily.liver
 
 
-def volumesInTable(daily: Daily) -> dict[str, str]:
-    """What the column of volumes shows, in rows that a person sees."""
-    from Qt import QtCore
-
-    table = daily.ui.segmentsTable.tableWidget()
-    model = table.model()
-    titles = [model.headerData(i, QtCore.Qt.Horizontal) for i in range(model.columnCount())]
-    column = titles.index("Volume")
-    return {
-        daily.logic.segmentationNode.GetSegmentation()
-        .GetSegment(daily.ui.segmentsTable.segmentIDForRow(row))
-        .GetName(): model.data(model.index(row, column)) or ""
-        for row in range(daily.ui.segmentsTable.segmentCount)
-        if table.rowHeight(row) > 0
-    }
-
-
 def test_volumes_are_shown_and_follow_the_segments(daily):
     daily.panel.segmentColumns.count()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
+    assert daily.column("Volume") == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
     daily.addSpleen()
     daily.panel.segmentColumns.count()
-    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL"}
+    assert daily.column("Volume") == {"Liver": "0.3 mL", "Spleen": "0.1 mL"}
     daily.logic.removeSegment(daily.liver)
     # Before anything is counted again: no row has the volume of another.
-    assert volumesInTable(daily) == {"Spleen": "0.1 mL"}
+    assert daily.column("Volume") == {"Spleen": "0.1 mL"}
     daily.press(daily.ui.undoButton)
     daily.logic.newSegment("Kidney")
-    assert volumesInTable(daily)["Kidney"] == ""
+    assert daily.column("Volume")["Kidney"] == ""
     daily.panel.segmentColumns.count()
-    assert volumesInTable(daily) == {
+    assert daily.column("Volume") == {
         "Liver": "0.3 mL",
         "Spleen": "0.1 mL",
         "Kidney": "0 mL",
@@ -238,8 +219,7 @@ def test_what_a_click_changed_flashes_and_goes(daily):
     assert flash._timer.interval == 500
     flash._timer.timeout.emit()
     assert flash.node is None
-    daily.view.clickAt((9, 9, 8))
-    daily.answer(A)
+    daily.clickAt((9, 9, 8), A)
     flash._drawn.timeout.emit()
     assert flash.node is not None
     slicer.mrmlScene.Clear()
@@ -389,8 +369,7 @@ def test_a_lasso_is_what_was_drawn_in_its_slice(daily):
     assert (found[8] != expected).sum() <= 6
     assert np.array_equal(found[7], box((6, 14, 18), (11, 22, 27))[7])
     daily.press(daily.ui.pointButton)
-    daily.view.clickAt((25, 20, 8))
-    daily.answer(box((6, 14, 18), (11, 22, 27)))
+    daily.clickAt((25, 20, 8), box((6, 14, 18), (11, 22, 27)))
     assert daily.mask(daily.logic.segmentID)[8, 20, 25]
 
 
@@ -409,8 +388,7 @@ def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily):
     daily.logic.stopPlacing()
     daily.editByHand(daily.logic.segmentID, B)
     daily.press(daily.ui.pointButton)
-    daily.view.clickAt((16, 16, 16))
-    daily.answer(B)
+    daily.clickAt((16, 16, 16), B)
     assert np.array_equal(daily.mask(daily.logic.segmentID), B)
 
 

@@ -107,8 +107,7 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing):
     assert "inside" in drawing.ui.statusLabel.text
     drawing.press(drawing.ui.positiveButton)
     drawing.press(drawing.ui.pointButton)
-    drawing.view.clickAt((5, 5, 8))
-    drawing.answer(A)
+    drawing.clickAt((5, 5, 8), A)
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 

@@ -65,8 +65,7 @@ def test_a_click_off_an_image_that_was_cropped_keeps_the_earlier_ones(aiming):
 
 
 def test_a_click_in_an_image_that_was_cropped_is_not_refused_for_an_earlier_one(aiming):
-    aiming.view.clickAt((26, 12, 10))
-    aiming.answer(B)
+    aiming.clickAt((26, 12, 10), B)
     cropped = slicer.util.arrayFromVolume(aiming.volumeNode)[:, :, :20].copy()
     slicer.util.updateVolumeFromArray(aiming.volumeNode, cropped)
     aiming.process()
@@ -77,13 +76,10 @@ def test_a_click_in_an_image_that_was_cropped_is_not_refused_for_an_earlier_one(
 
 def test_prompts_of_a_segment_that_was_never_selected_are_not_removed(made, tmp_path):
     """Its earlier prompts are not known, as another module moved one off the image."""
-    made.logic.newSegment("Liver")
-    made.click()
-    made.answer(A)
+    made.segment(A, "Liver")
     spleen = made.logic.newSegment("Spleen")
     made.click((15, 15, 15))
-    made.click((14, 15, 15))
-    made.answer(B)
+    made.clickFor(B, (14, 15, 15))
     made.logic.selectFollowingSegment(1)
     made.logic.stopPlacing()
     slicer.util.saveScene(str(tmp_path / "scene.mrb"))

@@ -51,8 +51,7 @@ def test_the_panel_opens_on_an_empty_scene_starts_nothing_and_says_why(panel):
 
 def test_undo_redo_and_reset_buttons(panel):
     panel.load()
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     panel.press(panel.ui.resetSegmentButton)
     assert not panel.mask(panel.logic.segmentID).any()
     panel.press(panel.ui.undoButton)
@@ -196,8 +195,7 @@ def importedAsBefore() -> Iterator[None]:
 @pytest.mark.usefixtures("importedAsBefore")
 def test_reloading_the_module_keeps_segments_and_prompts(panel):
     panel.load()
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     segmentID = panel.logic.segmentID
     panel.gui.onReload()
     panel.process()

@@ -1,13 +1,12 @@
 """What the export section writes, what it leaves out, and that it says so."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Panel, opened
 from PUMITSegmentLib.exporting import checks as export_checks
 from PUMITSegmentLib.exporting.checks import Problem
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
@@ -25,9 +24,7 @@ class Exporting(Panel):
         self.folder = folder
         self.load()
         for name, mask in (("Liver", A), ("Spleen", B)):
-            self.logic.newSegment(name)
-            self.click()
-            self.answer(mask)
+            self.segment(mask, name)
         self.logic.stopPlacing()
         self.ui.exportSection.collapsed = False
         self.frame.resize(self.frame.width, 2000)
@@ -71,11 +68,7 @@ class Exporting(Panel):
         return [segmentation.GetNthSegment(i).GetName() for i in range(count)]
 
 
-@pytest.fixture
-def exporting(loadModule: Any, tmp_path: Path) -> Iterator[Exporting]:
-    made = Exporting(loadModule, tmp_path)
-    yield made
-    made.close()
+exporting = opened(Exporting, ("loadModule", "tmp_path"))
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Panel, opened
 from PUMITSlicerLib.computing import settings
 from PUMITSlicerLib.installing.downloaded import findDownloaded, removeDownloaded
 
@@ -65,11 +65,7 @@ class FirstRun(Panel):
         super().close()
 
 
-@pytest.fixture
-def first(loadModule: Any) -> Iterator[FirstRun]:
-    first = FirstRun(loadModule)
-    yield first
-    first.close()
+first = opened(FirstRun, ("loadModule",))
 
 
 def test_what_is_missing_is_explained_and_installed_with_a_log_by_one_press(first):
@@ -154,11 +150,7 @@ class SmallRun(FirstRun):
         return [step.name for step in self.runner.ran]
 
 
-@pytest.fixture
-def small(loadModule: Any) -> Iterator[SmallRun]:
-    small = SmallRun(loadModule)
-    yield small
-    small.close()
+small = opened(SmallRun, ("loadModule",))
 
 
 @pytest.mark.parametrize("has_driver", [True, False])

@@ -1,26 +1,13 @@
 """Automatic segmentation and the tokenizer view, from the panel to a server and back."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import slicer
 from model_panel import ModelPanel, ServedPanel
+from panel_scene import opened
 from PUMITSegmentLib.segments.provenance import provenanceOf
 
-
-@pytest.fixture
-def panel(loadModule: Any) -> Iterator[ModelPanel]:
-    panel = ModelPanel(loadModule)
-    yield panel
-    panel.close()
-
-
-@pytest.fixture
-def served(loadModule):
-    panel = ServedPanel(loadModule)
-    yield panel
-    panel.close()
+panel = opened(ModelPanel, ("loadModule",))
+served = opened(ServedPanel, ("loadModule",))
 
 
 @pytest.mark.slow

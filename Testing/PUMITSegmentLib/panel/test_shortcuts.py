@@ -1,11 +1,9 @@
 """Shortcuts work while the module is open, and nothing of them is left afterwards."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import slicer
-from panel_scene import Panel
+from panel_scene import Panel, opened
 
 # Of Slicer's views, its main window and menus, and the Segment Editor; undo and redo are meant to
 # be the same.
@@ -41,11 +39,7 @@ class OpenModule(Panel):
         self.process()
 
 
-@pytest.fixture
-def panel(loadModule: Any, mainWindow: Any) -> Iterator[OpenModule]:
-    panel = OpenModule(loadModule, mainWindow)
-    yield panel
-    panel.close()
+panel = opened(OpenModule, ("loadModule", "mainWindow"))
 
 
 def keysOn(window: Any) -> list[str]:

@@ -15,7 +15,7 @@ FRAMES = 4
 
 
 class Cine(Viewed):
-    """The panel on a sequence of four frames with an axial view, with a click in the first."""
+    """The panel on a sequence of four frames with an axial view."""
 
     def __init__(self, loadModule: Any, sliceView: Any) -> None:
         super().__init__(loadModule, sliceView)
@@ -50,12 +50,17 @@ class Cine(Viewed):
         return self.mask(self.segmentID)
 
 
-cine = opened(Cine)
+fresh = opened(Cine)
+
+
+@pytest.fixture
+def cine(fresh: Cine) -> Cine:
+    """With an answered click in the first frame."""
+    fresh.clickAt((8, 8, 8), A)
+    return fresh
 
 
 def test_segments_prompts_and_steps_are_of_their_frame(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.goTo(1)
     assert not cine.now().any()  # nothing stale
     assert cine.logic.segmentID == cine.segmentID
@@ -84,8 +89,6 @@ def test_segments_prompts_and_steps_are_of_their_frame(cine):
 
 @pytest.mark.parametrize("isPlacing", [True, False])
 def test_another_frame_while_computing_is_no_edit_by_hand(cine, isPlacing):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.view.clickAt((11, 11, 8))
     if not isPlacing:
         cine.logic.stopPlacing()
@@ -98,8 +101,6 @@ def test_another_frame_while_computing_is_no_edit_by_hand(cine, isPlacing):
 
 
 def test_an_edit_by_hand_is_kept_also_after_another_frame(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.logic.stopPlacing()
     cine.editByHand(cine.segmentID, A | B)
     cine.goTo(1)
@@ -111,8 +112,6 @@ def test_an_edit_by_hand_is_kept_also_after_another_frame(cine):
 
 
 def test_steps_are_of_their_frame_also_after_another_scan(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     scan, other = cine.volumeNode, Panel.addScan(cine, "Another")
     cine.ui.sourceVolumeSelector.setCurrentNode(other)
     cine.process()
@@ -126,35 +125,29 @@ def test_steps_are_of_their_frame_also_after_another_scan(cine):
 
 
 def test_what_changed_flashes_in_its_own_frame_only(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
-    cine.view.clickAt((11, 11, 8))
-    cine.answer(A | B)
+    cine.clickAt((11, 11, 8), A | B)
     cine.panel.flash._drawn.timeout.emit()
     assert cine.panel.flash.node is not None
     cine.goTo(1)
     assert cine.panel.flash.node is None
 
 
-def test_an_answer_for_a_frame_that_is_left_is_not_written(cine):
-    cine.view.clickAt((8, 8, 8))
-    late = cine.worker.requests[-1]
-    cine.goTo(1)
+def test_an_answer_for_a_frame_that_is_left_is_not_written(fresh):
+    fresh.view.clickAt((8, 8, 8))
+    late = fresh.worker.requests[-1]
+    fresh.goTo(1)
     late.answer(A)
-    assert not cine.now().any()
-    cine.goTo(0)
-    assert not cine.now().any()
-    cine.press(cine.ui.updateButton)
-    assert len(cine.prompts) == 1
-    cine.answer(A)
-    np.testing.assert_array_equal(cine.now(), A)
+    assert not fresh.now().any()
+    fresh.goTo(0)
+    assert not fresh.now().any()
+    fresh.press(fresh.ui.updateButton)
+    assert len(fresh.prompts) == 1
+    fresh.answer(A)
+    np.testing.assert_array_equal(fresh.now(), A)
 
 
 def test_a_frame_starts_from_the_last_ones_mask(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
-    cine.view.clickAt((6, 6, 6))
-    cine.answer(A)
+    cine.clickAt((6, 6, 6), A)
     assert cine.ui.continueButton.text == "Continue to 2"
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
@@ -185,8 +178,6 @@ def test_what_one_click_made_is_clicked_again(cine):
     def prompts_sent() -> list[Any]:
         return [type(prompt) for prompts in cine.worker.answered for prompt in prompts]
 
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.press(cine.ui.continueAllButton)
     (click,) = cine.prompts
     # Its innermost voxel, LPS.
@@ -218,11 +209,8 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine):
     scans: list[np.ndarray] = []
     setVolume = cine.worker.set_volume
     cine.worker.set_volume = lambda volume: (scans.append(volume.array), setVolume(volume))
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.editByHand(cine.segmentID, A)
-    cine.view.clickAt((6, 6, 6))
-    cine.answer(A)
+    cine.clickAt((6, 6, 6), A)
     first = np.array(readVolume(cine.volumeNode).array)
     cine.goTo(1)
     cine.press(cine.ui.continueButton)
@@ -236,8 +224,6 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine):
 
 
 def test_a_click_that_finds_another_structure_is_not_believed(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.goTo(1)
     cine.press(cine.ui.continueButton)
     cine.worker.answered.clear()
@@ -248,8 +234,6 @@ def test_a_click_that_finds_another_structure_is_not_believed(cine):
 
 
 def test_all_frames_that_follow_are_segmented(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.press(cine.ui.continueAllButton)
     for number, mask in ((1, B), (2, A), (3, B)):
         assert cine.browser.GetSelectedItemNumber() == number
@@ -262,16 +246,13 @@ def test_all_frames_that_follow_are_segmented(cine):
 
 
 def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(cine):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.press(cine.ui.continueAllButton)
     cine.answer(None)
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
     assert "nothing was found" in cine.status
     count = len(cine.worker.requests)
-    cine.view.clickAt((9, 9, 9))
-    cine.answer(B)
+    cine.clickAt((9, 9, 9), B)
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
     assert len(cine.worker.requests) == count + 1
@@ -284,35 +265,35 @@ def test_a_run_through_the_frames_is_cancelled_and_stops_where_nothing_is_found(
     assert not cine.logic.isComputing
 
 
-def test_a_new_segment_is_in_every_frame_that_is_shown(cine):
-    cine.goTo(1)
-    spleen = cine.logic.newSegment("Spleen")
-    cine.goTo(0)
-    assert cine.logic.segmentID == spleen
-    cine.goTo(3)
+def test_a_new_segment_is_in_every_frame_that_is_shown(fresh):
+    fresh.goTo(1)
+    spleen = fresh.logic.newSegment("Spleen")
+    fresh.goTo(0)
+    assert fresh.logic.segmentID == spleen
+    fresh.goTo(3)
     names = [
-        cine.logic.segmentationNode.GetSegmentation().GetSegment(i).GetName()
-        for i in (cine.segmentID, spleen)
+        fresh.logic.segmentationNode.GetSegmentation().GetSegment(i).GetName()
+        for i in (fresh.segmentID, spleen)
     ]
     assert names == ["Ventricle", "Spleen"]
-    assert cine.ui.frameRow.visible
-    cine.logic.parameters.sourceVolume = Panel.addScan(cine, "Plain")  # without frames
-    assert not cine.ui.frameRow.visible
-    assert not cine.ui.frameLabel.visible
+    assert fresh.ui.frameRow.visible
+    fresh.logic.parameters.sourceVolume = Panel.addScan(fresh, "Plain")  # without frames
+    assert not fresh.ui.frameRow.visible
+    assert not fresh.ui.frameLabel.visible
 
 
-def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine):
+def test_a_segmentation_that_was_there_is_the_same_in_all_frames(fresh):
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Brain")
     node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(cine.volumeNode)
+    node.SetReferenceImageGeometryParameterFromVolumeNode(fresh.volumeNode)
     brain = node.GetSegmentation().AddEmptySegment("", "Brain")
     slicer.util.updateSegmentBinaryLabelmapFromArray(
-        A.astype(np.uint8), node, brain, cine.volumeNode
+        A.astype(np.uint8), node, brain, fresh.volumeNode
     )
-    cine.logic.parameters.segmentation = node
-    cine.goTo(2)
-    np.testing.assert_array_equal(cine.mask(brain), A)
-    assert not cine.ui.continueButton.enabled
+    fresh.logic.parameters.segmentation = node
+    fresh.goTo(2)
+    np.testing.assert_array_equal(fresh.mask(brain), A)
+    assert not fresh.ui.continueButton.enabled
 
 
 def heightOfSurface(cine: Cine) -> float:
@@ -327,8 +308,6 @@ def heightOfSurface(cine: Cine) -> float:
 
 def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(cine):
     background = cine.logic.background
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     cine.press(cine.ui.show3DButton)
     background.drain()
     small = heightOfSurface(cine)
@@ -341,8 +320,7 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
     assert heightOfSurface(cine) == 0  # not that of the other frame
     # What is shown in 3D in one frame is shown in the next.
     assert cine.ui.show3DButton.checked
-    cine.view.clickAt((9, 9, 9))
-    cine.answer(B)
+    cine.clickAt((9, 9, 9), B)
     background.drain()
     assert heightOfSurface(cine) == pytest.approx(7, abs=1.5)
     cine.goTo(0)
@@ -356,8 +334,6 @@ def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(c
 
 
 def test_frames_are_saved_with_the_scene(cine, tmp_path):
-    cine.view.clickAt((8, 8, 8))
-    cine.answer(A)
     # Friction 11: it was grey in the frame that was clicked, and one had to step first.
     assert cine.ui.continueButton.enabled
     cine.press(cine.ui.continueButton)

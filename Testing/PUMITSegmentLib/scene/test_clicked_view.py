@@ -276,22 +276,6 @@ def test_views_that_the_user_chose_for_a_segmentation_stay(patients, sliceView):
     assert list(display.GetViewNodeIDs()) == [other.sliceNode.GetID()]
 
 
-def test_a_scene_saved_in_a_compare_layout_opens_in_any(patients, sliceView, tmp_path):
-    other = sliceView("Green", "Axial")
-    other.show(patients.addPatient())
-    patients.process()
-    assert not patients.first.GetDisplayNode().IsDisplayableInView(other.sliceNode.GetID())
-    scene = str(tmp_path / "scene.mrb")
-    assert slicer.util.saveScene(scene)
-    patients.gui.exit()
-    slicer.mrmlScene.Clear(0)
-    slicer.util.loadScene(scene)
-    patients.process()
-    (segmentation,) = nodes("vtkMRMLSegmentationNode")
-    assert list(segmentation.GetDisplayNode().GetViewNodeIDs()) == []
-    patients.gui.enter()
-
-
 @pytest.mark.parametrize("isOpen", [True, False])
 def test_a_compare_layout_that_was_saved_draws_each_outline_over_its_own_scan(
     patients, sliceView, tmp_path, isOpen

@@ -35,8 +35,7 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(patients):
     assert patients.logic.segmentationNode is None
     assert patients.ui.segmentationSelector.currentNode() is None
     patients.press(patients.ui.pointButton)
-    patients.view.clickAt((14, 12, 10))
-    patients.answer(B)
+    patients.clickAt((14, 12, 10), B)
     assert np.array_equal(patients.liverVoxels(), before)
     assert patients.logic.segmentationNode is not patients.first
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
@@ -61,8 +60,7 @@ def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients):
     patients.volumeNode = second
     patients.view.show(second)
     patients.press(patients.ui.pointButton)
-    patients.view.clickAt((14, 12, 10))
-    patients.answer(B)
+    patients.clickAt((14, 12, 10), B)
     assert np.array_equal(patients.liverVoxels(), before)
 
 
@@ -87,8 +85,7 @@ def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(patients
     patients.ui.segmentationSelector.setCurrentNode(loaded)
     patients.volumeNode = patients.addPatient()
     assert patients.logic.segmentationNode is loaded
-    patients.click()
-    patients.answer(B)
+    patients.clickFor(B)
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
 
 
@@ -106,8 +103,7 @@ def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(patients):
     patients.choose(second)
     assert patients.view.compositeNode.GetBackgroundVolumeID() == second.GetID()
     assert not patients.first.GetDisplayVisibility()
-    patients.click()
-    patients.answer(B)
+    patients.clickFor(B)
     patients.logic.stopPlacing()
     own = patients.logic.segmentationNode
     patients.choose(first)
@@ -167,8 +163,7 @@ def test_an_empty_segmentation_goes_on_with_the_scan(patients):
     patients.choose(second)
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Empty")
     patients.logic.parameters.segmentation = empty
-    patients.click()
-    patients.answer(B)
+    patients.clickFor(B)
     assert patients.logic.segmentationNode is empty
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
 
@@ -211,8 +206,7 @@ def test_a_yes_is_requested_once_and_not_of_a_prompt_that_is_moved(patients, yes
     assert "CT abdomen" in patients.ui.statusLabel.text
     patients.press(patients.ui.pointButton)
     patients.view.clickAt((14, 12, 10))
-    patients.view.clickAt((15, 12, 10))
-    patients.answer(B)
+    patients.clickAt((15, 12, 10), B)
     assert len(yes.texts) == 1
     assert np.array_equal(patients.mask(patients.liver), B)
 
@@ -275,8 +269,7 @@ def test_going_back_brings_segment_steps_and_the_pending_click(patients):
     logic, first = patients.logic, patients.volumeNode
     patients.press(patients.ui.newSegmentButton)
     spleen = logic.segmentID
-    patients.view.clickAt((9, 9, 9))
-    patients.answer(B & ~A)
+    patients.clickAt((9, 9, 9), B & ~A)
     patients.view.clickAt((10, 10, 10))
     assert logic.isComputing
     second = patients.addPatient()
@@ -307,8 +300,7 @@ def test_steps_are_forgotten_with_the_scan_and_on_another_one(patients):
     assert not logic.canUndo
     patients.choose(scan)
     assert not logic.canUndo
-    patients.click()
-    patients.answer(A)
+    patients.clickFor(A)
     patients.choose(second)
     selection = logic.selection
     assert patients.first in selection._left

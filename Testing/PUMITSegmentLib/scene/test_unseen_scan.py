@@ -119,13 +119,6 @@ def test_nothing_else_changes_a_scan_that_no_view_shows(patients):
         assert not patients.logic.isPlacing, way
 
 
-def test_what_was_refused_is_done_once_the_scan_is_shown(patients):
-    patients.loadPatient()
-    byFind(patients)
-    patients.press(patients.ui.secondChoiceButton)
-    assert patients.first.GetSegmentation().GetNumberOfSegments() == 2
-
-
 def test_an_answer_that_arrives_while_another_patient_is_shown_is_not_written(patients):
     patients.view.clickAt(PLACE)
     patients.loadPatient()

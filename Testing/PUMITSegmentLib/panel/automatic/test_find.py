@@ -1,6 +1,6 @@
 """The field Structure: found by its name, from the panel to a server and back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 import slicer
 from fake_engine import FakeEngine
 from model_panel import ServedPanel
+from panel_scene import opened
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.system.consent import has_consent
 from PUMITSegmentLib.segments.editable_area import segmentEditorNode
@@ -17,12 +18,7 @@ from PUMITSlicerLib.computing.availability import Availability, AvailableModel
 from PUMITSlicerLib.status import Activity
 from PUMITSlicerLib.terms import TermSearch
 
-
-@pytest.fixture
-def panel(loadModule: Any) -> Iterator[ServedPanel]:
-    panel = ServedPanel(loadModule)
-    yield panel
-    panel.close()
+panel = opened(ServedPanel, ("loadModule",))
 
 
 def setModality(panel: ServedPanel, modality: str) -> None:

@@ -39,8 +39,19 @@ def segmentations() -> list[Any]:
     return [node for node in nodes if not node.GetHideFromEditors()]
 
 
-def finish(panel: ServedPanel) -> None:
+def run(panel: ServedPanel) -> None:
+    """Press the button, and wait for the end."""
+    panel.press(panel.ui.batchButton)
     panel.wait(lambda: "scans are segmented" in panel.ui.statusLabel.text, seconds=60)
+
+
+def choose(panel: ServedPanel, *, scans: Any = "", output: Any = "", structure: str = "") -> None:
+    """Fill in the fields that are given."""
+    ui = panel.ui
+    for edit, path in ((ui.batchFolderEdit, scans), (ui.batchOutputEdit, output)):
+        edit.currentPath = str(path) or edit.currentPath
+    ui.structureEdit.text = structure or ui.structureEdit.text
+    panel.process()
 
 
 def write_scans(folder: Path) -> None:
@@ -71,9 +82,7 @@ def check(panel: ServedPanel, name: str) -> None:
 
 
 def giveAPrompt(panel: ServedPanel) -> None:
-    panel.logic.newSegment("Liver")
-    panel.click()
-    panel.answer(A)
+    panel.segment(A, "Liver")
     panel.logic.stopPlacing()
     panel.press(panel.ui.batchPromptsCheckBox)
 
@@ -96,8 +105,7 @@ def test_all_scans_of_the_scene_are_listed_and_those_of_the_patient_checked(pane
 
 
 def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exported(panel):
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     assert "2 of 2" in panel.ui.statusLabel.text
     mine, other = segmentations()
     assert [n.GetName() for n in (mine, other)] == [
@@ -113,8 +121,7 @@ def test_the_result_of_the_scan_that_is_worked_on_is_shown_corrected_and_exporte
     assert "There is no segment yet" not in panel.ui.exportMissingLabel.text
     first = mine.GetSegmentation().GetNthSegmentID(0)
     assert panel.logic.segmentID == first
-    panel.click()
-    panel.answer(A)
+    panel.clickFor(A)
     assert len(segmentations()) == 2
     np.testing.assert_array_equal(panel.mask(first), A)
     # The result of another scan is hidden until that is chosen.
@@ -133,8 +140,7 @@ def test_the_prompts_of_a_patient_are_not_given_to_another(panel):
     panel.process()
     giveAPrompt(panel)
     check(panel, "Smith")
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     assert "1 of 2 scans are segmented." in panel.status
     assert "Smith: of another patient than CT abdomen (Miller Ann)" in panel.status
     assert panel.logic.status.current.activity is Activity.PROBLEM
@@ -151,8 +157,7 @@ def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_bot
     for answer, count in (("No", 1), ("Yes", 2)):
         questions = Questions(monkeypatch, answer)
         panel.logic.status.waiting("Before")
-        panel.press(panel.ui.batchButton)
-        finish(panel)
+        run(panel)
         (question,) = questions.texts
         assert "From a file" in question
         assert "CT abdomen (Miller Ann)" in question
@@ -162,12 +167,9 @@ def test_a_scan_of_an_unknown_patient_gets_the_prompts_after_a_question_with_bot
 
 
 def test_one_structure_of_each_scan_becomes_a_file(panel, tmp_path):
-    panel.ui.structureEdit.text = "liver"
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
-    panel.process()
+    choose(panel, structure="liver", output=tmp_path / "out")
     assert "liver" in panel.ui.batchLabel.text
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     files = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert files == ["CT abdomen.seg.nrrd", "Second.seg.nrrd"]
     assert "10200004^Liver" in (tmp_path / "out" / files[0]).read_bytes()[:4000].decode("latin-1")
@@ -180,11 +182,8 @@ def test_a_structure_has_its_value_in_each_file(panel, tmp_path):
     array = slicer.util.arrayFromVolume(panel.volumeNode)
     array[2:5, 2:5, 2:5] = 400  # the spot, only in this scan
     slicer.util.arrayFromVolumeModified(panel.volumeNode)
-    panel.ui.structureEdit.text = "spot and liver"
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path)
-    panel.process()
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    choose(panel, structure="spot and liver", output=tmp_path)
+    run(panel)
     values = [
         {s.name: s.value for s in read_label_file(tmp_path / f"{name}.seg.nrrd").segments}
         for name in ("CT abdomen", "Second")
@@ -196,10 +195,8 @@ def test_several_structures_of_each_scan_are_found(panel):
     for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode"):
         slicer.util.arrayFromVolume(node)[2:5, 2:5, 2:5] = 400  # the spot
         slicer.util.arrayFromVolumeModified(node)
-    panel.ui.structureEdit.text = "liver and spot"
-    panel.process()
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    choose(panel, structure="liver and spot")
+    run(panel)
     for node in segmentations():
         segmentation = node.GetSegmentation()
         names = [segmentation.GetNthSegment(i).GetName() for i in range(2)]
@@ -208,14 +205,11 @@ def test_several_structures_of_each_scan_are_found(panel):
 
 def test_a_folder_with_a_broken_scan_costs_no_other(panel, tmp_path):
     write_scans(tmp_path / "scans")
-    panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
-    panel.process()
+    choose(panel, scans=tmp_path / "scans")
     assert not panel.ui.batchButton.enabled
     assert "results" in panel.ui.batchButton.toolTip
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
-    panel.process()
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    choose(panel, output=tmp_path / "out")
+    run(panel)
     assert "2 of 3" in panel.ui.statusLabel.text
     assert "broken: " in panel.ui.statusLabel.text
     assert len(list((tmp_path / "out").iterdir())) == 2
@@ -232,9 +226,7 @@ def test_a_folder_is_searched_on_a_thread(panel, tmp_path, monkeypatch):
 
     monkeypatch.setattr(scans, "_in_folder", searchSlowly)
     write_scans(tmp_path / "scans")
-    panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
-    panel.process()
+    choose(panel, scans=tmp_path / "scans", output=tmp_path / "out")
     panel.press(panel.ui.batchButton)
     panel.wait(lambda: onMain)
     assert onMain == [False]
@@ -256,11 +248,8 @@ def test_any_number_of_scans_may_have_a_result(panel, tmp_path):
     for number in range(1200):
         (tmp_path / "scans" / f"{number}.nii.gz").touch()
         (tmp_path / "out" / f"{number}.seg.nrrd").touch()
-    panel.ui.batchFolderEdit.currentPath = str(tmp_path / "scans")
-    panel.ui.batchOutputEdit.currentPath = str(tmp_path / "out")
-    panel.process()
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    choose(panel, scans=tmp_path / "scans", output=tmp_path / "out")
+    run(panel)
     assert panel.status == "1200 of 1200 scans are segmented. 1200 had a result already."
     assert panel.ui.batchButton.enabled
 
@@ -275,8 +264,7 @@ def test_a_result_is_not_added_to_a_scan_that_changed_while_it_was_computed(pane
         show(run, item, found)
 
     monkeypatch.setattr(BatchRun, "_show", changed)
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     assert "CT abdomen: The scan has changed; nothing was added." in panel.status
     assert [n.GetName() for n in segmentations()] == ["Second segmentation"]
 
@@ -296,8 +284,7 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel):
     assert not panel.ui.batchPromptsCheckBox.enabled
     giveAPrompt(panel)
     assert "the clicks and marks of Liver" in panel.ui.batchLabel.text
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     assert "1 of 1" in panel.ui.statusLabel.text
     mine, others = segmentations()
     assert others.GetName() == "Second segmentation"
@@ -311,7 +298,6 @@ def test_the_same_prompts_are_given_to_the_other_scans(panel):
 def test_a_scan_that_a_prompt_lies_outside_is_named(panel):
     slicer.util.getNode("Second").SetOrigin(1000, 0, 0)
     giveAPrompt(panel)
-    panel.press(panel.ui.batchButton)
-    finish(panel)
+    run(panel)
     assert "0 of 1" in panel.ui.statusLabel.text
     assert "Second: A prompt at" in panel.ui.statusLabel.text
