@@ -34,7 +34,7 @@ def export(campaign: Campaign, kind: ExportKind, target: Path) -> str:
 
     Args:
         kind: nnunet or msd for a data set, dicom for DICOM-SEG files, model for a model file, page
-            for the HTML report "How the data set was made".
+            for the HTML report on how the labels were made.
 
     Returns:
         A sentence about what was written.
@@ -224,7 +224,7 @@ def _model(campaign: Campaign, target: Path) -> str:
 
 
 def write_origin_page(campaign: Campaign, target: Path) -> str:
-    """Write the report "How the data set was made", without names of scans."""
+    """Write the report on how the labels were made, without names of scans."""
     everything, rounds = campaign.scans(), campaign.rounds
     scans = [s for s in everything if s.stored_state != "left_out"]
     labelled = [s for s in scans if s.is_truth]

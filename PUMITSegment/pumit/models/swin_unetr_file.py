@@ -176,8 +176,8 @@ def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[
     version = str(hints.get("monai_version", ""))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and tuple(map(int, numbers.groups())) < FIXED_IN:
-        return "before_2025", f"it names MONAI {version}, and its weights do not tell", True
-    return "current", "neither its weights nor anything else tells; set merging to change", False
+        return "before_2025", f"it names MONAI {version}, and its weights do not show it", True
+    return "current", "the file does not show the order; set merging to change it", False
 
 
 def _sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -182,12 +182,12 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
     own = (output / FOLDER / f"{before.recipe}.safetensors").absolute()
     if keys.get(before.gives) not in (None, OWN_TOKENIZER, str(own)):
         raise PumitError(
-            f"{file.source} has both `unlabelled` and `{before.gives}`; begin with one of them."
+            f"{file.source} has both `unlabelled` and `{before.gives}`; give one of them."
         )
     # Report errors of the recipe before the preceding run begins.
     _followed(file.changed({before.gives: str(own)}), output)
     require_one_process(
-        "What precedes a run is trained in one process; train it by itself, and name its "
+        "A preceding pre-training runs in one process; train it separately, and name its "
         f"model in `{before.gives}`."
     )
     named = keys.get("schedule", {})

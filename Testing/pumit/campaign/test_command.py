@@ -94,7 +94,7 @@ def test_exports_are_read_again(run, make_campaign, tmp_path):
     status, _, err = run("export", campaign.folder, "page", "-o", tmp_path / "page.html")
     assert status == 0, err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "How the data set was made" in page
+    assert "were accepted in it" in page
     assert "Ada" in page
     assert "scan00" not in page
 

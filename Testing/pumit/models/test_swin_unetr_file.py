@@ -136,7 +136,7 @@ def test_the_order_that_the_user_gives_wins_and_the_user_is_reported(state, tmp_
     ("version", "expected", "reason"),
     [
         ("1.3.0", "before_2025", "names MONAI 1.3.0"),
-        ("1.5.1", "current", "nor anything else"),
+        ("1.5.1", "current", "does not show the order"),
     ],
 )
 def test_a_bundles_version_tells_where_weights_do_not(version, expected, reason, tmp_path):

@@ -101,7 +101,7 @@ def test_one_command_learns_a_tokenizer_an_encoder_and_a_segmentation(
     vit = load_checkpoint(run / "pretraining" / "vit.safetensors").recipe
     assert vit["tokenizer"]["sha256"] == load_checkpoint(parts[0] / "tokenizer.safetensors").sha256
     card = (run / "card.md").read_text()
-    assert "Learnt first, without labels" in card
+    assert "Pre-training, without labels" in card
     assert str(scans) not in card
     # Started again, nothing is done twice; with more steps the last part continues.
     assert main([*command[:-1], "3"]) == 0

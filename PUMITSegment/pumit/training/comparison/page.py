@@ -259,7 +259,7 @@ def _worst(comparison: Comparison, scores: Sequence[NetworkScores], runs: Path) 
         except (OSError, ValueError, LookupError):
             continue  # no picture, as the scan could not be read any more
         title = f"{one.name}, seed {row.seed}, {picture['title']}"
-        alt = f"Slices of the worst answer of {one.name}, mean Dice {dice:.2f}, with its outlines."
+        alt = f"Slices of the worst result of {one.name}, mean Dice {dice:.2f}, with its outlines."
         pictures.append(Photograph(png, alt, title))
     return pictures
 

@@ -154,8 +154,8 @@ def _error_message(status: int, output: str) -> str:
         return ""
     if status < 0:
         return (
-            f"The system ended it (signal {-status}), most often for want of memory; started "
-            "again, it continues."
+            f"The system ended it (signal {-status}), usually for lack of memory; the same "
+            "command resumes it."
         )
     lines = [line for line in output.splitlines() if line.strip()]
     last = " ".join((lines or ["it said nothing."])[-1].split())
@@ -317,7 +317,7 @@ class _Trainings:
         """Record the result or the failure of an ended training."""
         training = next(t for t in self.planned.trainings if t.title == title)
         if not message and not is_finished(self._folder(training)):
-            message = "It was stopped; started again, it continues."
+            message = "It was stopped; the same command resumes it."
         if not message:
             try:
                 self.rows[title] = read_row(training, self._folder(training))
@@ -356,4 +356,4 @@ class _Trainings:
         if requested == "stop":
             self.reporter.state("training", "Stopping the trainings.")
             running.stop()
-            raise RunStopped("Stopped. All trainings are saved; started again, they go on.")
+            raise RunStopped("Stopped. All trainings are saved; the same command resumes them.")

@@ -99,7 +99,7 @@ def fewer_workers(workers: int) -> tuple[int, str] | None:
     if workers == 0:
         return None
     left = workers // 2
-    who = f"{left} of {workers} such processes go on" if left else "Training does it itself now"
+    who = f"{left} of {workers} such processes continue" if left else "Training does it itself now"
     return left, f"{who}."
 
 

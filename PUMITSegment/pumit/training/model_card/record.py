@@ -50,9 +50,9 @@ _SPLITS = {"val": "validation", "test": "test"}
 TASK_OF_KIND = {
     "automatic": "segments its classes in a whole scan, without clicks",
     "promptable": "segments what a person points at: clicks, boxes, scribbles",
-    "classifier": "tells which class a whole scan belongs to",
+    "classifier": "classifies a whole scan",
     "tokenizer": "turns a scan into visual tokens, and tokens into a scan",
-    "encoder": "reads scans for another network, which begins its training with these weights",
+    "encoder": "encodes scans; other networks start their training from its weights",
 }
 # Keys of a recipe's data that do not identify patients.
 _DATA_KEYS_SHOWN = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")

@@ -149,7 +149,7 @@ def _weak(scores: Scores | None) -> list[tuple[str, list[str]]]:
             ],
         ),
         (
-            "No validation case has these, so nothing is known of them",
+            "No validation case has these, so nothing is known about them",
             [n for n, m in of_classes.items() if m.mean is None],
         ),
     ]

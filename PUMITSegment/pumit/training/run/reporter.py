@@ -305,7 +305,7 @@ class RunReporter:
         if self.control.requested == "pause":  # not a command sent while the run was being saved
             self.control.clear_request()
         wait = partial(self.control.wait, also="finish")
-        return self._sleep("paused", "Paused; resume it to go on.", wait)
+        return self._sleep("paused", "Paused; resume to continue.", wait)
 
     def _sleep(
         self, kind: str, sentence: str, wait: Callable[[], ControlCommand | None]

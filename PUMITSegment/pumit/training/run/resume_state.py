@@ -95,7 +95,9 @@ def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
 
 def _before(path: Path) -> str:
     step = step_saved(path)
-    return "" if step is None else f" {path.name} still holds step {step}; start again to go on."
+    if step is None:
+        return ""
+    return f" {path.name} still holds step {step}; the same command resumes it."
 
 
 def step_saved(path: Path) -> int | None:

@@ -115,16 +115,16 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path):
     text = text_of(page)
     for said in (
         "2 networks were each trained 2 times with different seeds, for 30 seconds of processor",
-        "nothing was chosen by these cases",
+        "Nothing was chosen by these cases",
         "0.810",
         "1 of 5 undefined",
-        "Answers without distances: wide 1.",
+        "Results without distances: wide 1.",
         "90 to 100",
         "6.00 M",
-        "It is one data set: 1 case to train on and 3 to judge by, which are few.",
+        "It is one data set: 1 case for training and 3 for validation, which are few.",
         "U-Net: the better of two rates.",
         "how sizes and rates of wide were chosen",
-        "wide begins with weights of an earlier training",
+        "wide starts from weights of an earlier training",
         "first.safetensors",
         "pumit compare compare.yaml --data FOLDER -o OUT",
         "A 9000",
@@ -137,7 +137,7 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path):
     # One seed and one network make a page, too.
     page = made(tmp_path, ROWS_MADE[:1], seeds=[0], networks=RECIPE["networks"][:1])
     assert "With one seed" in text_of(page)
-    assert "Differences" not in text_of(page)
+    assert "Differences from" not in text_of(page)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="paths are written otherwise")

@@ -121,9 +121,9 @@ def test_a_card_says_what_a_reader_needs(carded):
         "# Model card: made",
         "Segments soft, hard.",
         "| Licence | CC-BY-4.0 |",
-        "| Begun with | weights abababababababab |",
+        "| Initial weights | weights abababababababab |",
         "2 minutes on ",
-        "Measured on 2 validation cases (part 1 of 2 of the data), which were not trained on",
+        "Measured on 2 validation cases (part 1 of 2 of the data), which were not used for",
         "| soft | 0.750 [0.600, 0.900] |",
         "| hard | 0.200 |",
         "| case 3 | 0.600 | 0.200 | 0.400 |",
@@ -132,9 +132,9 @@ def test_a_card_says_what_a_reader_needs(carded):
         "4 cases: 2 for validation, 2 for training",
         "| case 1 | validation | 14 x 30 x 28 | 2 x 1 x 1 | `0000000000000000` |",
         "Image channels: CT.",
-        "had 1 remark,",
+        "gave 1 remark,",
         "These have a mean Dice below 0.7: hard (0.20).",
-        "chosen by the very cases",
+        "also chose its weights",
     ):
         assert part in text, part
     # The worse case first.
@@ -185,8 +185,8 @@ def test_a_run_that_was_stopped_says_so(folder):
     (folder / "validation.json").write_text(json.dumps({"step": 40, "rows": rows}))
     text = card(folder)
     assert "1 case: 1 for training" in text
-    assert "which were trained on too" in text
-    assert "validated on what it was" in text  # among the limits
+    assert "which were also used for training" in text
+    assert "validated on training cases" in text  # among the limits
 
 
 def test_damaged_and_missing_files_of_a_run_do_not_keep_it_from_its_card(folder):
@@ -266,13 +266,13 @@ def test_a_promptable_model_s_card_tells_of_clicks_before_and_after(clicked):
     text = write_card(clicked, clicked / "tuned.safetensors").read_text()
     for part in (
         "Clicks and boxes, tuned on own scans.",
-        "| Begun with | default (weights cdcdcdcdcdcdcdcd) |",
+        "| Initial weights | default (weights cdcdcdcdcdcdcdcd) |",
         "| ball | 0.200 [0.200, 0.200] | 0.550 [0.500, 0.600] |",
         # Of each case its mean over the classes it has: 0.6, and (0.5 + 0.1) / 2.
         "| all classes | 0.200 [0.200, 0.200] | 0.450 [0.300, 0.600] |",
         "It answers every click",
         "Each validation case, the worst first; Dice after one click:",
-        "Dice after one click is 0.400, 0.020 less than before the tuning.",
+        "Dice after one click is 0.400, 0.020 less than before the fine-tuning.",
         "case 2, box, Dice after one click 0.10",
     ):
         assert part in text, part
@@ -302,7 +302,7 @@ def test_folds_and_the_model_of_all_cases_tell_of_the_cross_validation(tmp_path)
     assert "2 cases: 2 for training." in text
     final = automatic(run / "final")  # the model of all cases
     for each in (text, write_card(final, final / "made.safetensors").read_text()):
-        assert "seen all of its 2 cases" in each
+        assert "trained on all 2 cases" in each
         assert "On generated scans" not in each  # where no one looked
         assert "| ball | 0.800 [0.800, 0.800] |" in each
 

@@ -112,12 +112,12 @@ def test_a_card_tells_what_it_is(recipe, whole, tmp_path):
     card = (whole / "card.md").read_text()
     assert "no validation cases" in card
     assert f"weights of step {STEPS}, averaged" in card
-    assert "| Begun with | random weights |" in card
+    assert "| Initial weights | random weights |" in card
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump({**yaml.safe_load(recipe.read_text()), "initial": str(model)}))
     pretrain(again, tmp_path / "again", changes={"schedule": {"steps": 1}})
     card = (tmp_path / "again" / "card.md").read_text()
-    assert f"| Begun with | weights {load_checkpoint(model).sha256[:16]} |" in card
+    assert f"| Initial weights | weights {load_checkpoint(model).sha256[:16]} |" in card
     status = read_status(tmp_path / "again")
     assert status.registered is None  # it is there for further trainings
     assert [folder.name for folder, _ in list_runs(tmp_path)] == ["again"]
