@@ -17,6 +17,7 @@ from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from PUMITSlicerLib.status import Activity
 from scripted_worker import box
+from writing_scene import addMatrixTransform, moveUnder, rigid
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -277,12 +278,9 @@ def test_prompts_follow_a_scan_that_was_moved_while_another_segmentation_was_cho
     (point,) = made.worker.requests[-1].prompts
     first = made.logic.segmentationNode
     made.logic.parameters.segmentation = newSegmentation(made.volumeNode)
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
-    matrix = np.eye(4)
-    matrix[0, 3] = 5
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    transform = addMatrixTransform(rigid((5, 0, 0)))
     for node in (made.volumeNode, first):
-        node.SetAndObserveTransformNodeID(transform.GetID())
+        moveUnder(node, transform)
     made.logic.parameters.segmentation = first
     made.logic.update()
     assert made.worker.requests[-1].prompts == [point]

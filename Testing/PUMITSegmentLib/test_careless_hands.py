@@ -8,6 +8,7 @@ import slicer
 from daily_panel import A, B, Daily
 from pumit.prompts import MaskPrompt
 from scripted_worker import SHAPE, box
+from writing_scene import addSegmentation
 
 LONG = "Lesion of segment VII, portal venous phase, " * 7
 
@@ -63,9 +64,7 @@ def test_a_segment_renamed_while_it_is_computed_keeps_the_new_name(daily, tmp_pa
 
 def test_two_segmentations_of_one_name_are_kept_apart(daily):
     first = daily.logic.segmentationNode
-    second = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", first.GetName())
-    second.CreateDefaultDisplayNodes()
-    second.SetReferenceImageGeometryParameterFromVolumeNode(daily.volumeNode)
+    second = addSegmentation(daily.volumeNode, (), first.GetName())
     daily.logic.parameters.segmentation = second
     daily.logic.newSegment("Liver")
     daily.press(daily.ui.pointButton)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slicer
-import vtk
 from pumit.errors import ServiceError
 from pumit.segmentation import UncertainRegion
 from PUMITSegmentLib.prompts.tag import promptNodesOf
 from scripted_worker import LogicScene, box
+from writing_scene import addMatrixTransform, moveUnder, rigid
 
 A = box((5, 5, 5), (12, 12, 12))
 PLACES = (
@@ -192,11 +192,7 @@ def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(ans
 
 
 def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered):
-    shift = vtk.vtkMatrix4x4()
-    shift.SetElement(0, 3, 30)
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
-    transform.SetMatrixTransformToParent(shift)
-    answered.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    moveUnder(answered.volumeNode, addMatrixTransform(rigid((30, 0, 0))))
     answered.answer(A)  # the prompts have moved with the scan
     check(answered)
     answered.worker.requests[-1].answer(A, PLACES)

@@ -15,6 +15,7 @@ from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 from PUMITSegmentLib.segments.segment_list import segmentNames
 from PUMITSegmentLib.segments.writer import OverwriteMode
 from scripted_worker import SHAPE, LogicScene, box
+from writing_scene import addMatrixTransform, moveUnder, rigid
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 C, D = box((1, 1, 1), (4, 4, 4)), box((1, 16, 16), (4, 20, 20))
@@ -445,13 +446,10 @@ def test_a_scan_that_is_moved_keeps_its_prompts_and_is_not_segmented_again(made,
     made.editByHand(segmentID, A | B)
     made.clickFor(A | B, (12, 12, 10))
     asked = list(made.worker.requests[-1].prompts)
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
-    matrix = np.eye(4)
-    matrix[:3, 3] = 5, 0, 2
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    transform = addMatrixTransform(rigid((5, 0, 2)))
     nodes = (made.volumeNode, made.logic.segmentationNode)
     for node in nodes:
-        node.SetAndObserveTransformNodeID(transform.GetID())
+        moveUnder(node, transform)
     for node in nodes if isHardened else ():
         node.HardenTransform()
     assert len(made.worker.requests) == 2

@@ -18,14 +18,16 @@ from PUMITSlicerLib.mrml import (
     readVolume,
     volumeKey,
 )
+from writing_scene import (
+    addBendingTransform,
+    addMatrixTransform,
+    addStudy,
+    moveUnder,
+    rigid,
+    turned,
+)
 
 FLIP = np.array([-1.0, -1.0, 1.0])
-
-
-def turned(seed: int, isLeftHanded: bool = False) -> np.ndarray:
-    q, r = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))
-    q = q * np.sign(np.diag(r))
-    return q * [1, 1, -1] if (np.linalg.det(q) < 0) != isLeftHanded else q
 
 
 def addVolume(array=None, seed=0, isLeftHanded=False, spacing_dhw=(3.0, 1.2, 0.7), kind="Scalar"):
@@ -37,26 +39,6 @@ def addVolume(array=None, seed=0, isLeftHanded=False, spacing_dhw=(3.0, 1.2, 0.7
     matrix[:3, :3] = turned(seed, isLeftHanded) * spacing_dhw[::-1]
     matrix[:3, 3] = (11.0, -22.0, 33.0)
     node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
-    return node
-
-
-def addTransform(matrix=None):
-    """A linear transform, or one that bends."""
-    if matrix is not None:
-        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
-        slicer.util.updateTransformMatrixFromArray(node, np.asarray(matrix, dtype=float))
-        return node
-    points = np.random.default_rng(1).uniform(-60, 60, (8, 3))
-    source, target = vtk.vtkPoints(), vtk.vtkPoints()
-    for point in points:
-        source.InsertNextPoint(point)
-        target.InsertNextPoint(point + np.sin(point[::-1]) * 4)
-    spline = vtk.vtkThinPlateSplineTransform()
-    spline.SetSourceLandmarks(source)
-    spline.SetTargetLandmarks(target)
-    spline.SetBasisToR()
-    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTransformNode")
-    node.SetAndObserveTransformToParent(spline)
     return node
 
 
@@ -153,10 +135,10 @@ def test_points_go_through_every_parent_transform(scene, kind):
     node = addVolume(seed=2)
     parent = None
     if kind != "none":
-        parent = addTransform(None if kind == "bent" else AFFINE)
+        parent = addBendingTransform() if kind == "bent" else addMatrixTransform(AFFINE)
         node.SetAndObserveTransformNodeID(parent.GetID())
     if kind == "chain":
-        parent.SetAndObserveTransformNodeID(addTransform().GetID())
+        moveUnder(parent, addBendingTransform())
     frame = VolumeFrame(node)
     lps = np.random.default_rng(5).uniform(-40, 40, (7, 3))
     world = frame.lpsToWorld(lps)
@@ -176,9 +158,7 @@ def test_frame_follows_a_volume_that_is_moved(scene):
     node = addVolume()
     frame = VolumeFrame(node)
     before = frame.worldToLps([[1.0, 2.0, 3.0]])
-    matrix = np.eye(4)
-    matrix[:3, 3] = (10, 0, 0)
-    node.SetAndObserveTransformNodeID(addTransform(matrix).GetID())
+    moveUnder(node, addMatrixTransform(rigid((10, 0, 0))))
     np.testing.assert_allclose(frame.worldToLps([[11.0, 2.0, 3.0]]), before)
 
 
@@ -188,7 +168,7 @@ def test_key_changes_with_voxels_and_geometry_and_with_nothing_else(scene):
     node.SetName("Other name")
     node.CreateDefaultDisplayNodes()
     node.GetDisplayNode().SetThreshold(1, 2)
-    node.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
+    moveUnder(node, addMatrixTransform(AFFINE))
     assert volumeKey(node) == keys[0]
     slicer.util.arrayFromVolume(node)[0, 0, 0] += 1
     slicer.util.arrayFromVolumeModified(node)
@@ -226,10 +206,9 @@ def test_frames_of_a_sequence_are_different_volumes(scene):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_volume_returns_from_the_scene_as_it_went_in(scene, channels):
     neighbour = addVolume()
-    neighbour.SetAndObserveTransformNodeID(addTransform(AFFINE).GetID())
+    moveUnder(neighbour, addMatrixTransform(AFFINE))
+    study = addStudy(neighbour)
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
-    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
-    hierarchy.SetItemParent(hierarchy.GetItemByDataNode(neighbour), study)
     shape = (4, 5, 6) if channels == 1 else (channels, 4, 5, 6)
     array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     volume = Volume(array, (2.0, 1.5, 0.5), (3.0, -4.0, 5.0), turned(6, isLeftHanded=True))
@@ -280,9 +259,8 @@ def test_mask_becomes_an_image_and_comes_back(scene):
 @pytest.mark.parametrize("isBent", [False, True])
 def test_places_in_the_world_are_found_among_the_voxels_of_a_moved_scan(scene, isBent):
     node = addVolume(seed=2)
-    matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = turned(5), (3.0, 4.0, 5.0)
-    node.SetAndObserveTransformNodeID(addTransform(None if isBent else matrix).GetID())
+    matrix = rigid((3.0, 4.0, 5.0), turned(5))
+    moveUnder(node, addBendingTransform() if isBent else addMatrixTransform(matrix))
     frame, index = VolumeFrame(node), np.array([[0.0, 0.0, 0.0], [1.0, 4.0, 2.5], [-3.0, 2.0, 7.0]])
     world = frame.lpsToWorld(readVolume(node).index_to_world(index))
     np.testing.assert_allclose(frame.worldToIndex(world), index, atol=1e-2)

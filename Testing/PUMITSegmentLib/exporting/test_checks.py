@@ -15,6 +15,7 @@ from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage, readVolu
 from PUMITSlicerLib.terms import TermSearch, assignTerm, newSegment
 from pydicom import dcmread
 from two_patients import stateDicom
+from writing_scene import addSegmentation
 
 SHAPE = (6, 16, 20)
 
@@ -29,9 +30,7 @@ def volume_node(scene, database, tmp_path):
 @pytest.fixture
 def node(scene, volume_node):
     """A segmentation with one segment, "liver", in the middle of the volume."""
-    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Segments")
-    node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(volume_node)
+    node = addSegmentation(volume_node, (), "Segments")
     add(node, "liver", volume_node)
     return node
 
@@ -82,8 +81,7 @@ def test_a_scan_that_is_mostly_nan_only_has_no_statistics(problems, scene, tmp_p
     array = np.full(SHAPE, np.nan, np.float32)
     array[:2] = 1.0
     volume_node = addVolumeNode("Registered", Volume(array, (2.0, 1.0, 1.0)))
-    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Segments")
-    node.SetReferenceImageGeometryParameterFromVolumeNode(volume_node)
+    node = addSegmentation(volume_node, ())
     add(node, "liver", volume_node)
     assert stops(problems(node, volume_node, "NIFTI")) == []
     choice = ExportChoice(Format.NIFTI, tmp_path)

@@ -18,7 +18,6 @@ from export_scene import (
     assert_exported,
     blobs,
     export,
-    linear,
     segmentation_of,
 )
 from pumit.errors import Cancelled, ExportError
@@ -32,6 +31,7 @@ from PUMITSlicerLib.labelmap_grid import imageGrid
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImageArray, readVolume
 from PUMITSlicerLib.terms import newSegment
 from pydicom import dcmread
+from writing_scene import addMatrixTransform, addSegmentation, moveUnder, rigid
 
 
 def test_existing_files_are_never_replaced(tmp_path, kidneys, loaded, database):
@@ -104,10 +104,8 @@ def test_slicers_file_keeps_place_overlap_and_all_tags(tmp_path, scene, kidneys,
     ids = [segmentation.GetNthSegmentID(i) for i in range(2)]
     segmentation.GetSegment(ids[0]).SetTag("Another.Module", "its note")
     if is_moved:
-        turn = np.eye(4)
-        turn[:3, :3], turn[:3, 3] = OBLIQUE, (30, -20, 5)
         for node in (kidneys, loaded):
-            node.SetAndObserveTransformNodeID(linear(scene, turn).GetID())
+            moveUnder(node, addMatrixTransform(rigid((30, -20, 5), OBLIQUE)))
     written = export(kidneys, loaded, "SEG_NRRD", tmp_path)
     again = reloaded(scene, written.path)
     assert [again.GetSegmentation().GetNthSegmentID(i) for i in range(2)] == ids
@@ -229,9 +227,7 @@ def test_statistics_are_at_slicers_positions(tmp_path, scene, loaded, series):
 
 def test_statistics_of_a_segment_outside_of_the_scan_end_in_one_sentence(tmp_path, scene, loaded):
     node = segmentation_of(scene, loaded, {"Cyst": blobs(SHAPE)[0]})
-    move = np.eye(4)
-    move[0, 3] = 500
-    node.SetAndObserveTransformNodeID(linear(scene, move).GetID())
+    moveUnder(node, addMatrixTransform(rigid((500, 0, 0))))
     with pytest.raises(ExportError, match="Cyst"):
         export(node, loaded, "STATISTICS_CSV", tmp_path)
 
@@ -285,18 +281,14 @@ def test_contours_and_label_maps_hold_the_same_voxels(tmp_path, scene, loaded, d
 
 
 def shift_by_voxels(volume_node, ijk: tuple[int, int, int]) -> np.ndarray:
-    matrix = np.eye(4)
-    matrix[:3, 3] = ijkToRas(volume_node)[:3, :3] @ ijk
-    return matrix
+    return rigid(ijkToRas(volume_node)[:3, :3] @ ijk)
 
 
 def test_common_transform_changes_nothing_in_dicom(
     tmp_path, scene, kidneys, loaded, database, series
 ):
-    turn = np.eye(4)
-    turn[:3, :3], turn[:3, 3] = OBLIQUE, (30, -20, 5)
     for node in (kidneys, loaded):
-        node.SetAndObserveTransformNodeID(linear(scene, turn).GetID())
+        moveUnder(node, addMatrixTransform(rigid((30, -20, 5), OBLIQUE)))
     masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
     assert_exported(tmp_path, kidneys, loaded, database, series, masks)
 
@@ -304,7 +296,7 @@ def test_common_transform_changes_nothing_in_dicom(
 def test_segmentation_moved_on_its_volume_is_written_where_it_is_seen(
     tmp_path, scene, kidneys, loaded, database, series
 ):
-    kidneys.SetAndObserveTransformNodeID(linear(scene, shift_by_voxels(loaded, (2, -1, 1))).GetID())
+    moveUnder(kidneys, addMatrixTransform(shift_by_voxels(loaded, (2, -1, 1))))
     written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
     # i, j, k are w, h, d; nothing leaves the volume.
     masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
@@ -371,9 +363,7 @@ def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series)
 
 
 def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):
-    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Surfaces")
-    node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(loaded)
+    node = addSegmentation(loaded, names=())
     segmentation = node.GetSegmentation()
     segmentation.SetSourceRepresentationName("Closed surface")
     bounds = [0.0] * 6

@@ -9,6 +9,7 @@ from prompt_frames import lps
 from prompt_scene import OBLIQUE, markups, rotation
 from pumit.prompts import ScribblePrompt
 from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag
+from writing_scene import addMatrixTransform, moveUnder, rigid
 
 
 def test_clicks_become_points_where_they_were_made(prompted, view):
@@ -310,16 +311,11 @@ def test_a_2d_box_is_seen_in_its_slice_only(prompted, view):
 def test_a_rotated_box_under_a_transform_has_eight_right_corners(prompted):
     prompted.place("BOX_3D")
     prompted.prompts.stopPlacing()
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
-    parent = np.eye(4)
-    parent[:3, :3], parent[:3, 3] = rotation(40, 1), (10, 20, -5)
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(parent))
+    parent, own = rigid((10, 20, -5), rotation(40, 1)), rigid((3, 4, 5), OBLIQUE)
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
-    own = np.eye(4)
-    own[:3, :3], own[:3, 3] = OBLIQUE, (3, 4, 5)
     node.SetSize(10, 20, 30)
     node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(own))
-    node.SetAndObserveTransformNodeID(transform.GetID())
+    moveUnder(node, addMatrixTransform(parent))
     PromptTag("liver", PromptKind.BOX_3D, True).write(node, prompted.segmentationNode)
 
     (box,) = prompted.of()

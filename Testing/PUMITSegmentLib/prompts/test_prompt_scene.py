@@ -9,7 +9,9 @@ from prompt_scene import SPLEEN, addScan, markups, rotation
 from pumit.prompts import MaskPrompt, PointPrompt
 from PUMITSegmentLib.prompts.box_on_slice import planeOf
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
+from writing_scene import addMatrixTransform, rigid
 
+MOVE = rigid((30, -20, 10), rotation(33, 0) @ rotation(10, 2))
 CLICKS = [(220, 260), (300, 240), (260, 200)]
 
 
@@ -197,9 +199,7 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial):
     axial.show(prompted.volumeNode)
     prompted.placeOneOfEach(axial)
     before = prompted.of()
-    matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = rotation(33, 0) @ rotation(10, 2), (30, -20, 10)
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    slicer.util.updateTransformMatrixFromArray(transform, MOVE)
     after = prompted.of()
     assertSame(after[:-1], before[:-1], tolerance=0.01)
     # The middle of a lasso is found on cells, which may lie otherwise.
@@ -212,13 +212,10 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
     before = prompted.of()
     (box,) = (n for n in slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") if planeOf(n))
     flat = boxCornersWorld(box, isFlat=False)
-    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
-    matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = rotation(33, 0) @ rotation(10, 2), (30, -20, 10)
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    transform = addMatrixTransform(MOVE)
     prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     world = slicer.util.getNode("Liver +").GetNthControlPointPositionWorld(0)
-    expected = matrix @ [*axial.xyToRas(220, 260), 1]
+    expected = MOVE @ [*axial.xyToRas(220, 260), 1]
     np.testing.assert_allclose(world, expected[:3], atol=1e-3)
     if then == "hardened":
         prompted.volumeNode.HardenTransform()
@@ -228,7 +225,7 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
         corners = boxCornersWorld(box, isFlat=False)
         box.Modified()
         np.testing.assert_allclose(boxCornersWorld(box, isFlat=False), corners, atol=1e-3)
-        np.testing.assert_allclose(corners, flat @ matrix[:3, :3].T + matrix[:3, 3], atol=1e-3)
+        np.testing.assert_allclose(corners, flat @ MOVE[:3, :3].T + MOVE[:3, 3], atol=1e-3)
         return  # other LPS coordinates, for the scan has others too
     if then == "taken out":
         prompted.volumeNode.SetAndObserveTransformNodeID(None)

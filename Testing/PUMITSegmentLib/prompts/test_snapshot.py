@@ -12,6 +12,7 @@ from pumit.io.markups import read_markups
 from pumit.segmentation import AnswerChoice
 from PUMITSegmentLib.prompts.nodes import PromptNodes, addPromptNode
 from PUMITSegmentLib.prompts.tag import PromptKind, PromptTag, promptNodesOf
+from writing_scene import rigid
 
 MOVES = (
     "positive point",
@@ -202,9 +203,7 @@ def test_the_value_is_read_again_only_after_a_change(prompted, axial):
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     assert changed()
-    matrix = np.eye(4)
-    matrix[0, 3] = 5.0
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    slicer.util.updateTransformMatrixFromArray(transform, rigid((5, 0, 0)))
     assert changed()
     prompted.prompts.clear("liver")
     assert changed()

@@ -9,6 +9,7 @@ from panel_scene import Panel, Viewed, opened
 from pumit.prompts import MaskPrompt, PointPrompt
 from PUMITSlicerLib.mrml import readVolume
 from scripted_worker import SHAPE, box
+from writing_scene import addSegmentation
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((6, 6, 6), (13, 13, 13))
 FRAMES = 4
@@ -283,10 +284,7 @@ def test_a_new_segment_is_in_every_frame_that_is_shown(fresh):
 
 
 def test_a_segmentation_that_was_there_is_the_same_in_all_frames(fresh):
-    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Brain")
-    node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(fresh.volumeNode)
-    brain = node.GetSegmentation().AddEmptySegment("", "Brain")
+    node, brain = addSegmentation(fresh.volumeNode, ["Brain"]), "Brain"
     slicer.util.updateSegmentBinaryLabelmapFromArray(
         A.astype(np.uint8), node, brain, fresh.volumeNode
     )

@@ -6,6 +6,7 @@ import slicer
 from found_structures import found
 from panel_scene import opened
 from two_patients import A, B, Questions, TwoPatients, nodes
+from writing_scene import addSegmentation
 
 patients = opened(TwoPatients)
 
@@ -117,10 +118,7 @@ def test_the_chosen_scan_is_shown_with_its_segmentation_and_no_other(patients):
 
 def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(patients):
     first = patients.volumeNode
-    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
-    other.CreateDefaultDisplayNodes()
-    other.SetReferenceImageGeometryParameterFromVolumeNode(first)
-    other.GetSegmentation().AddEmptySegment("x")
+    other = addSegmentation(first)
     other.SetDisplayVisibility(False)
     patients.choose(patients.addPatient())
     patients.choose(first)
@@ -129,10 +127,7 @@ def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(patients):
 
 
 def test_what_was_hidden_for_another_scan_is_shown_with_its_own_after_loading(patients, tmp_path):
-    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
-    other.CreateDefaultDisplayNodes()
-    other.SetReferenceImageGeometryParameterFromVolumeNode(patients.volumeNode)
-    other.GetSegmentation().AddEmptySegment("x")
+    addSegmentation(patients.volumeNode)
     first = patients.volumeNode.GetName()
     patients.choose(patients.addPatient())
 

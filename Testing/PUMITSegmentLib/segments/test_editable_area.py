@@ -248,9 +248,7 @@ def dialog(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def loaded(panel: Panel, dialog: dict[str, Any]) -> Panel:
     """The panel on a scan, with a segmentation of surfaces as an RTSTRUCT becomes one."""
     panel.load()
-    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Contours")
-    node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(panel.volumeNode)
+    node = w.addSegmentation(panel.volumeNode, (), "Contours")
     panel.liver = node.GetSegmentation().AddEmptySegment("", "Liver")
     slicer.util.updateSegmentBinaryLabelmapFromArray(
         A.astype(np.uint8), node, panel.liver, panel.volumeNode
@@ -300,9 +298,7 @@ def contourNode(panel: Panel, squares: dict[str, list[tuple[float, float, float,
 
     Each square is (from, to, first slice, distance of slices), RAS mm; of two the second is a hole.
     """
-    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "RT")
-    node.CreateDefaultDisplayNodes()
-    node.SetReferenceImageGeometryParameterFromVolumeNode(panel.volumeNode)
+    node = w.addSegmentation(panel.volumeNode, (), "RT")
     segmentation = node.GetSegmentation()
     segmentation.SetSourceRepresentationName("Planar contour")
     for name, each in squares.items():

@@ -121,9 +121,8 @@ def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer):
 
 def test_new_segmentation_is_counted_too_the_volume_in_its_study(scene, w, writer):
     volume, segmentation = w.addScan(), w.addSegmentation()
+    study = w.addStudy(volume)
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
-    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
-    hierarchy.SetItemParent(hierarchy.GetItemByDataNode(volume), study)
     writer.write(segmentation, "A", w.ball(), volume)
     assert hierarchy.GetItemParent(hierarchy.GetItemByDataNode(segmentation)) == study
 
@@ -503,9 +502,7 @@ def test_slice_view_shows_the_mask_over_the_voxels_it_means(sliceView, writer, m
     volume = w.addScan(np.full(w.SHAPE, 100, np.int16))
     segmentation = w.addSegmentation(volume, names=("A",))
     segmentation.GetSegmentation().GetSegment("A").SetColor(1, 0, 0)
-    shift = np.eye(4)
-    shift[:3, :3] = w.turned(2)
-    shift[:3, 3] = (12, -9, 15)
+    shift = w.rigid((12, -9, 15), w.turned(2))
     transform = w.addMatrixTransform(shift)
     if moved != "segmentation":
         w.moveUnder(volume, transform)
@@ -529,20 +526,8 @@ def grid(scene: Any) -> Any:
 
 def addWave() -> Any:
     """A transform that bends between a box's corners and is straight at them."""
-    image = vtk.vtkImageData()
-    image.SetDimensions(41, 5, 5)
-    image.SetOrigin(-100, -100, -100)
-    image.SetSpacing(5, 50, 50)
-    image.AllocateScalars(vtk.VTK_DOUBLE, 3)
-    for number in range(image.GetNumberOfPoints()):
-        x = image.GetPoint(number)[0]
-        image.GetPointData().GetScalars().SetTuple(number, (0, 12 * np.sin(x / 3.8), 0))
-    transform = slicer.vtkOrientedGridTransform()
-    transform.SetDisplacementGridData(image)
-    transform.SetInterpolationModeToLinear()
-    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLGridTransformNode")
-    node.SetAndObserveTransformToParent(transform)
-    return node
+    moves = [(0, 12 * np.sin(x / 3.8), 0) for x in range(-100, 101, 5)] * 25
+    return w.addGridTransform((41, 5, 5), (-100, -100, -100), (5, 50, 50), moves)
 
 
 def affine(seed: int) -> np.ndarray:

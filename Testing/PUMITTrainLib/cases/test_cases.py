@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import slicer
-import vtk
 from pumit.errors import PumitError
 from pumit.io.labels.label_source import read_labels, read_scan
 from PUMITSlicerLib.mrml import ijkToRas, orientedImage
@@ -17,6 +16,7 @@ from PUMITTrainLib.cases.case_row import ClassRow
 from PUMITTrainLib.cases.scene_snapshot import snapshot, snapshotKey
 from train_scene import goodCase
 from vtk.util.numpy_support import numpy_to_vtk
+from writing_scene import addBendingTransform, addMatrixTransform, addStudy, moveUnder, rigid
 
 
 def names(train: Any) -> list[str]:
@@ -47,10 +47,7 @@ def test_labels_are_offered_with_the_volume_they_were_made_on(train, scene):
 def test_volumes_of_one_study_and_grid_are_channels(train, scene):
     t2, t1 = train.addVolume("T2"), train.addVolume("T1")
     label = train.addSegmentation(t2)
-    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
-    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
-    for node in (t1, t2, label):
-        hierarchy.SetItemParent(hierarchy.GetItemByDataNode(node), study)
+    addStudy(t1, t2, label)
     (pair,) = train.logic.cases.offeredPairs()
     assert pair.volumes == (t1, t2)
 
@@ -69,11 +66,8 @@ def test_a_segmentation_of_a_deleted_scan_is_not_that_of_another_one(train, scen
 
 def test_no_file_of_a_case_is_that_of_another_one(train, scene):
     """The image of one patient became a channel of another one's, which was kept."""
-    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
-    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
     t1, t2 = train.addVolume("A"), train.addVolume("B")
-    for node in (t1, t2, train.addSegmentation(t1)):
-        hierarchy.SetItemParent(hierarchy.GetItemByDataNode(node), study)
+    addStudy(t1, t2, train.addSegmentation(t1))
     for name in ("A_1", "A-label", "A.seg", "a_1"):
         train.addSegmentation(train.addVolume(name), f"drawn on {name}")
     assert train.logic.cases.addAllOffered() == 5
@@ -358,6 +352,8 @@ def test_draft_of_a_slicer_that_was_killed_is_swept(train):
     assert not mine.exists()
 
 
+COS, SIN = np.cos(0.3), np.sin(0.3)
+MOVE = rigid((10.5, -3.0, 7.25), [[COS, -SIN, 0], [SIN, COS, 0], [0, 0, 1]])
 OBLIQUE = ((0.36, 0.48, -0.8), (-0.8, 0.6, 0.0), (0.48, 0.64, 0.6))
 
 
@@ -378,20 +374,6 @@ def masks(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
     return {"Liver": liver, "Tumour": tumour, "Nothing": np.zeros(shape, bool)}
 
 
-def linear(scene: Any, matrix: np.ndarray) -> Any:
-    node = scene.AddNewNodeByClass("vtkMRMLLinearTransformNode", "Moved")
-    node.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
-    return node
-
-
-def rigid() -> np.ndarray:
-    angle = 0.3
-    matrix = np.eye(4)
-    matrix[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    matrix[:3, 3] = (10.5, -3.0, 7.25)
-    return matrix
-
-
 def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[Any, Any]:
     """Return a case as the core reads it: its image, and its labels on the same grid."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -404,9 +386,9 @@ def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[A
 def test_oblique_case_is_written_voxel_by_voxel(train, tmp_path, isMoved):
     volumeNode = train.addVolume("Scan")
     place(volumeNode)
-    world = rigid() if isMoved else np.eye(4)
+    world = MOVE if isMoved else np.eye(4)
     if isMoved:
-        volumeNode.SetAndObserveTransformNodeID(linear(slicer.mrmlScene, world).GetID())
+        moveUnder(volumeNode, addMatrixTransform(world))
     array = slicer.util.arrayFromVolume(volumeNode).copy()
     given = masks(array.shape)
     node = train.addSegmentation(volumeNode, **given)
@@ -481,28 +463,14 @@ def test_what_cannot_be_taken_is_refused_in_words(train, scene):
     node = train.addSegmentation(volumeNode)
     shear = np.eye(4)
     shear[0, 1] = 0.5
-    volumeNode.SetAndObserveTransformNodeID(linear(scene, shear).GetID())
+    moveUnder(volumeNode, addMatrixTransform(shear))
     with pytest.raises(PumitError, match=r"Scan: .*not perpendicular"):
         snapshot("case", [volumeNode], node)
-    bent = scene.AddNewNodeByClass("vtkMRMLBSplineTransformNode", "Bent")
-    bent.SetAndObserveTransformToParent(bending())
-    volumeNode.SetAndObserveTransformNodeID(bent.GetID())
+    moveUnder(volumeNode, addBendingTransform())
     with pytest.raises(PumitError, match=r"Scan .* transform"):
         snapshot("case", [volumeNode], node)
     with pytest.raises(PumitError, match="deleted"):
         snapshot("case", [volumeNode], None)
-
-
-def bending() -> Any:
-    transform = vtk.vtkThinPlateSplineTransform()
-    source, target = vtk.vtkPoints(), vtk.vtkPoints()
-    for point in ((0, 0, 0), (10, 0, 0), (0, 10, 0), (0, 0, 10), (5, 5, 5)):
-        source.InsertNextPoint(point)
-        target.InsertNextPoint(point[0], point[1], point[2] + (3 if point == (5, 5, 5) else 0))
-    transform.SetSourceLandmarks(source)
-    transform.SetTargetLandmarks(target)
-    transform.SetBasisToR()
-    return transform
 
 
 def test_a_change_of_voxels_or_place_is_seen(train, scene):
@@ -510,10 +478,10 @@ def test_a_change_of_voxels_or_place_is_seen(train, scene):
     node = train.addSegmentation(volumeNode)
     keys = [snapshotKey([volumeNode], node)]
     assert keys[0] == snapshotKey([volumeNode], node)
-    transform = linear(scene, np.eye(4))
+    transform = addMatrixTransform(np.eye(4))
     volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     keys.append(snapshotKey([volumeNode], node))
-    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(rigid()))
+    slicer.util.updateTransformMatrixFromArray(transform, MOVE)
     keys.append(snapshotKey([volumeNode], node))
     node.GetSegmentation().GetNthSegment(0).SetName("spleen")
     keys.append(snapshotKey([volumeNode], node))
