@@ -18,13 +18,11 @@ from harness.views import open_views
 Signal = QtCore.Signal
 
 
-@standIn("moduleAboutToBeUnloaded(QString)", "moduleLoaded(QString)", "moduleUnloaded(QString)")
+@standIn("moduleAboutToBeUnloaded(QString)")
 class qSlicerModuleManager(QtCore.QObject):
     """Knows the modules that are loaded."""
 
     moduleAboutToBeUnloaded = Signal(str)
-    moduleLoaded = Signal(str)
-    moduleUnloaded = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,8 +64,6 @@ class SlicerApplication(QtWidgets.QApplication):
         """A folder for files of this run."""
         return self._core.temporaryPath
 
-    majorVersion = property(lambda self: self._core.majorVersion)
-    minorVersion = property(lambda self: self._core.minorVersion)
     slicerHome = property(lambda self: self._core.temporaryPath)
 
     def mrmlScene(self) -> Any:

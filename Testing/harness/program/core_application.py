@@ -54,8 +54,6 @@ class CoreApplication:
     """`slicer.app` as far as it needs no Qt."""
 
     applicationName = "Slicer"
-    majorVersion = 5
-    minorVersion = 13
 
     def __init__(self, applicationLogic: slicer.vtkSlicerApplicationLogic) -> None:
         self._applicationLogic = applicationLogic

@@ -7,14 +7,12 @@ from Qt import QtCore, QtWidgets
 
 from harness.binding.stand_ins import standIn
 
-Property, Signal = QtCore.Property, QtCore.Signal
+Property = QtCore.Property
 
 
-@standIn("moduleSelected(QString)")
+@standIn()
 class qSlicerModuleSelectorToolBar(QtWidgets.QToolBar):
     """Opens one module, and closes the one before."""
-
-    moduleSelected = Signal(str)
 
     def __init__(self, window: qSlicerMainWindow) -> None:
         super().__init__(window)
@@ -36,7 +34,6 @@ class qSlicerModuleSelectorToolBar(QtWidgets.QToolBar):
         self._window.setCentralWidget(frame)
         frame.show()
         slicer.util.getModuleWidget(name).enter()
-        self.moduleSelected.emit(name)
 
     def leave(self) -> None:
         """Close the panel that is open."""

@@ -110,7 +110,6 @@ def loadModule(path: str | Path) -> qSlicerScriptedLoadableModule:
     setattr(slicer.modules, f"{path.stem}Instance", module._instance)
     manager = slicer.app.moduleManager()
     manager._modules[path.stem] = module
-    manager.moduleLoaded.emit(path.stem)
     return module
 
 
@@ -128,7 +127,6 @@ def unloadModule(name: str) -> None:
         vars(slicer.modules).pop(attribute, None)
     del manager._modules[name]
     sys.modules.pop(name, None)
-    manager.moduleUnloaded.emit(name)
 
 
 def _fresh(value: Any) -> Any:

@@ -92,43 +92,24 @@ class ScriptedLoadableModuleLogic:
     def __init__(self, parent=None):
         super().__init__()
         self.moduleName = type(self).__name__.removesuffix("Logic")
-        self.isSingletonParameterNode = True
 
     def getParameterNode(self):
-        """The first parameter node of the module, made where there is none."""
-        if self.isSingletonParameterNode:
-            node = slicer.mrmlScene.GetSingletonNode(self.moduleName, "vtkMRMLScriptedModuleNode")
-            if node is not None:
-                node.SetAttribute("ModuleName", self.moduleName)
-                return node
-        elif self.getAllParameterNodes():
-            return self.getAllParameterNodes()[0]
-        return slicer.mrmlScene.AddNode(self.createParameterNode())
-
-    def getAllParameterNodes(self):
-        """Every parameter node of the module."""
-        nodes = slicer.util.getNodesByClass("vtkMRMLScriptedModuleNode")
-        return [node for node in nodes if node.GetAttribute("ModuleName") == self.moduleName]
-
-    def createParameterNode(self):
-        """A new parameter node, not yet in the scene."""
+        """The one parameter node of the module, made where there is none."""
+        node = slicer.mrmlScene.GetSingletonNode(self.moduleName, "vtkMRMLScriptedModuleNode")
+        if node is not None:
+            node.SetAttribute("ModuleName", self.moduleName)
+            return node
         node = slicer.mrmlScene.CreateNodeByClass("vtkMRMLScriptedModuleNode")
         node.UnRegister(None)
-        if self.isSingletonParameterNode:
-            node.SetSingletonTag(self.moduleName)
+        node.SetSingletonTag(self.moduleName)
         node.SetModuleName(self.moduleName)
         node.SetAttribute("ModuleName", self.moduleName)
         node.SetName(slicer.mrmlScene.GenerateUniqueName(self.moduleName))
-        return node
+        return slicer.mrmlScene.AddNode(node)
 
 
 class ScriptedLoadableModuleTest(unittest.TestCase):
     """A module's own tests, run inside Slicer."""
-
-    messageDelay = 1000
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
 
     def delayDisplay(self, message, requestedDelay=None, msec=None):
         """Tell the user what is done; here it is logged."""

@@ -8,20 +8,16 @@ from Qt import QtCore
 
 from harness.binding.stand_ins import standIn
 
-Property, Signal = QtCore.Property, QtCore.Signal
+Property = QtCore.Property
 
 
-@standIn("databaseChanged()", "instanceAdded(QString)", "seriesAdded(QString)")
+@standIn()
 class ctkDICOMDatabase(QtCore.QObject):
     """Knows DICOM files by their UIDs; patients are numbered from 1.
 
     Args:
         folder: Where the database says that it lies.
     """
-
-    databaseChanged = Signal()
-    instanceAdded = Signal(str)
-    seriesAdded = Signal(str)
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__()
@@ -31,10 +27,7 @@ class ctkDICOMDatabase(QtCore.QObject):
         self._headers: dict[str, Any] = {}
 
     isOpen = Property(bool, lambda self: self._isOpen)
-    isInMemory = Property(bool, lambda self: False)
     databaseDirectory = Property(str, lambda self: str(self._folder))
-    databaseFilename = Property(str, lambda self: str(self._folder / "ctkDICOM.sql"))
-    lastError = Property(str, lambda self: "")
 
     def insert(self, filePath: str, storeFile: bool = True, generateThumbnail: bool = True) -> None:
         """Index one file; a file that is not DICOM is passed over, as CTK does."""
@@ -45,17 +38,12 @@ class ctkDICOMDatabase(QtCore.QObject):
             header = dcmread(filePath, stop_before_pixels=True)
         except (InvalidDicomError, OSError):
             return
-        known = {held.SeriesInstanceUID for held in self._headers.values()}
         uid = str(header.SOPInstanceUID)
         path = Path(filePath)
         if storeFile:
             path = self._store(path, header)
         self._files[uid] = path
         self._headers[uid] = header
-        self.instanceAdded.emit(uid)
-        if header.SeriesInstanceUID not in known:
-            self.seriesAdded.emit(str(header.SeriesInstanceUID))
-        self.databaseChanged.emit()
 
     def patients(self) -> tuple[str, ...]:
         """Numbers of the patients."""
@@ -70,14 +58,10 @@ class ctkDICOMDatabase(QtCore.QObject):
         """Series of a study."""
         return self._unique("SeriesInstanceUID", StudyInstanceUID=studyUID)
 
-    def instancesForSeries(self, seriesUID: str, hits: int = -1) -> tuple[str, ...]:
-        """Instances of a series."""
-        uids = self._unique("SOPInstanceUID", SeriesInstanceUID=seriesUID)
-        return uids if hits < 0 else uids[:hits]
-
     def filesForSeries(self, seriesUID: str, hits: int = -1) -> tuple[str, ...]:
         """Files of a series."""
-        return tuple(self.fileForInstance(uid) for uid in self.instancesForSeries(seriesUID, hits))
+        uids = self._unique("SOPInstanceUID", SeriesInstanceUID=seriesUID)
+        return tuple(map(self.fileForInstance, uids if hits < 0 else uids[:hits]))
 
     def fileForInstance(self, sopInstanceUID: str) -> str:
         """An instance's file, or ""."""

@@ -22,7 +22,6 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
 
     nodeTypes = stored("QStringList", "nodeTypes", (), "_update")
     hideChildNodeTypes = stored("QStringList", "hideChildNodeTypes", (), "_update")
-    showHidden = stored(bool, "showHidden", False, "_update")
     noneEnabled = stored(bool, "noneEnabled", False, "_update")
     noneDisplay = stored(str, "noneDisplay", "None", "_update")
     addEnabled = stored(bool, "addEnabled", True)
@@ -62,7 +61,7 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         return [node for node in _ofClasses(self._scene, self.nodeTypes) if self._isListed(node)]
 
     def _isListed(self, node: Any) -> bool:
-        if node.GetHideFromEditors() and not self.showHidden:
+        if node.GetHideFromEditors():
             return False
         return not any(node.IsA(each) for each in self.hideChildNodeTypes)
 

@@ -101,11 +101,6 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """Select none."""
         self._table.clearSelection()
 
-    @Property(int)
-    def segmentCount(self) -> int:
-        """How many segments are listed."""
-        return len(self._ids)
-
     def displayedSegmentIDs(self) -> tuple[str, ...]:
         """IDs of the listed segments."""
         return tuple(self._ids)

@@ -75,10 +75,6 @@ class qMRMLThreeDView(_ViewWidget):
         """The view node."""
         return self._view.viewNode
 
-    def cameraNode(self) -> Any:
-        """The camera node."""
-        return self._view.cameraNode
-
     def renderer(self) -> Any:
         """The vtkRenderer."""
         return self._view.renderer
@@ -130,10 +126,6 @@ class qMRMLThreeDWidget(_ViewWidget):
     def mrmlViewNode(self) -> Any:
         """The view node."""
         return self._view.viewNode
-
-    def viewLogic(self) -> Any:
-        """The view logic."""
-        return self._view.viewLogic
 
 
 def toQImage(view: ViewWindow) -> QtGui.QImage:
