@@ -360,13 +360,7 @@ def test_a_saved_scene_brings_everything_back(made, tmp_path):
     made.click((10, 10, 10))
     made.clickFor(B, (11, 10, 10))
     made.logic.parameters.updateAutomatically = False
-    folder = tmp_path / "scene"
-    folder.mkdir()
-    slicer.app.applicationLogic().SaveSceneToSlicerDataBundleDirectory(str(folder), None)
-    slicer.mrmlScene.Clear()
-    assert made.logic.segmentationNode is None
-    (path,) = folder.glob("*.mrml")
-    slicer.util.loadScene(str(path))
+    made.reopen(tmp_path / "scene.mrb")
     assert made.logic.segmentID == second
     assert not made.logic.parameters.updateAutomatically
     assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 2)

@@ -172,6 +172,23 @@ class CampaignModules(TrainModule):
         self.look()
         return said
 
+    def check(self, name: str = "") -> None:
+        """Open a scan by its name, or the next one, in PUMIT Segment."""
+        checking = self.logic.checking
+        if name:
+            checking.open(self.campaign.scan(name).id)
+        else:
+            checking.openNext()
+        self.look()
+
+    def checkPredicted(self, lab: Path) -> None:
+        """Make a campaign with a round of training, and open the first of its predictions."""
+        self.create(lab)
+        train(self.campaign)
+        predict(self.campaign)
+        self.look()
+        self.check()
+
     @property
     def checked(self) -> Any:
         """The scan that PUMIT Segment has open."""
@@ -189,6 +206,16 @@ class CampaignModules(TrainModule):
             self.segment.answer(labels == number)
         logic.stopPlacing()
         self.process()
+
+    def accept(self) -> None:
+        """Draw all classes, and press the key."""
+        self.draw()
+        self.key("A")
+
+    def ring(self) -> None:
+        """Let the time come at which drafts are kept."""
+        self.timers.ring()
+        self.settle()
 
     def _ras(self, d: int, h: int, w: int) -> tuple[float, float, float]:
         frame = VolumeFrame(self.segment.logic.volumeNode)

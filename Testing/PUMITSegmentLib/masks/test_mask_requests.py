@@ -237,14 +237,6 @@ def compute(background, server, workers):
 
 
 @pytest.fixture
-def local(background, workers):
-    """On its own worker process."""
-    made = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def requester(compute, background):
     made = MaskRequester(compute, background)
     yield made
@@ -252,10 +244,13 @@ def requester(compute, background):
 
 
 @pytest.fixture
-def local_requester(local, background):
+def local_requester(background, workers):
+    """On its own worker process."""
+    local = Compute(background, MemoryStore(), makeWorker=workers, whyNotInstalled=lambda mode: "")
     made = MaskRequester(local, background)
     yield made
     made.requests.close()
+    local.close()
 
 
 def test_the_scan_is_read_and_sent_once(requester, server):

@@ -129,12 +129,7 @@ def test_a_saved_scene_keeps_the_choice(made, tmp_path):
     made.answer(SMALL, choice=(1, 3))
     made.logic.showAnotherAnswer()
     made.answer(LARGE, choice=(2, 3))
-    folder = tmp_path / "scene"
-    folder.mkdir()
-    slicer.app.applicationLogic().SaveSceneToSlicerDataBundleDirectory(str(folder), None)
-    slicer.mrmlScene.Clear()
-    (path,) = folder.glob("*.mrml")
-    slicer.util.loadScene(str(path))
+    made.reopen(tmp_path / "scene.mrb")
     assert made.logic.answerCount == 3
     made.logic.update()
     assert asked(made) == [PointPrompt, AnswerPrompt]

@@ -145,10 +145,7 @@ def test_placing_that_slicer_begins_in_our_list_is_shown(armed):
 
 
 def reopen(armed: Armed, path: Path) -> None:
-    slicer.util.saveScene(str(path))
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(str(path))
-    armed.process()
+    armed.reopen(path)
     (armed.volumeNode,) = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
     armed.view.show(armed.volumeNode)
 

@@ -129,11 +129,7 @@ def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing):
 
 def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing, tmp_path):
     drawing.outside(drawing.ui.box2dButton)
-    path = str(tmp_path / "scene.mrb")
-    slicer.util.saveScene(path)
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(path)
-    drawing.process()
+    drawing.reopen(tmp_path / "scene.mrb")
     drawing.logic.update()
     drawing.answer(A)
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))

@@ -82,9 +82,7 @@ def test_prompts_of_a_segment_that_was_never_selected_are_not_removed(made, tmp_
     made.clickFor(B, (14, 15, 15))
     made.logic.selectFollowingSegment(1)
     made.logic.stopPlacing()
-    slicer.util.saveScene(str(tmp_path / "scene.mrb"))
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(str(tmp_path / "scene.mrb"))
+    made.reopen(tmp_path / "scene.mrb")
     assert made.logic.segmentID != spleen
     slicer.util.getNode("Spleen +").SetNthControlPointPosition(0, *OUTSIDE)
     assert "outside the image" in made.status

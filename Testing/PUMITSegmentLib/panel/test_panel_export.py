@@ -56,11 +56,21 @@ class Exporting(Panel):
     def said(self) -> str:
         return str(self.ui.exportMissingLabel.text)
 
-    def written(self) -> list[str]:
-        """Export by the button, and read the names of the segments back."""
+    def export(self) -> None:
+        """Press the button, and wait for the end."""
         assert self.ui.exportButton.enabled, self.said
         self.press(self.ui.exportButton)
         assert self.logic.background.drain(30)
+
+    def assertRefused(self, words: str) -> None:
+        """Exporting, which looks possible, ends with some words, and writes nothing."""
+        self.export()
+        assert words in self.status
+        assert not list(self.folder.iterdir())
+
+    def written(self) -> list[str]:
+        """Export by the button, and read the names of the segments back."""
+        self.export()
         (path,) = self.folder.glob("*.seg.nrrd")
         node = slicer.util.loadSegmentation(str(path))
         segmentation = node.GetSegmentation()
@@ -107,11 +117,7 @@ def test_a_slow_share_does_not_hold_slicer_up(exporting, monkeypatch):
 def test_files_are_checked_again_before_a_file_is_written(exporting, monkeypatch):
     gone = [Problem("The share is gone.", isStop=True)]
     monkeypatch.setattr(export_checks, "_folder_problems", lambda _folder: gone)
-    assert exporting.ui.exportButton.enabled
-    exporting.press(exporting.ui.exportButton)
-    assert exporting.logic.background.drain(30)
-    assert "The share is gone." in exporting.status
-    assert not list(exporting.folder.iterdir())
+    exporting.assertRefused("The share is gone.")
 
 
 def test_the_scene_is_checked_again_before_a_file_is_written(exporting):
@@ -123,11 +129,7 @@ def test_the_scene_is_checked_again_before_a_file_is_written(exporting):
     exporting.settle()
     exporting.logic.parameters.sourceVolume = other
     exporting.logic.parameters.segmentation = segmentation
-    assert exporting.ui.exportButton.enabled
-    exporting.press(exporting.ui.exportButton)
-    assert exporting.logic.background.drain(30)
-    assert "another patient" in exporting.status
-    assert not list(exporting.folder.iterdir())
+    exporting.assertRefused("another patient")
 
 
 def test_the_format_fits_the_scan_unless_the_user_chose_one(exporting):

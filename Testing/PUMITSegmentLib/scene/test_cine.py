@@ -338,10 +338,7 @@ def test_frames_are_saved_with_the_scene(cine, tmp_path):
     assert cine.browser.GetSelectedItemNumber() == 1
     cine.answer(B)
     assert cine.ui.continueButton.text == "Continue to 3"
-    assert slicer.util.saveScene(str(tmp_path / "cine.mrb"))
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(str(tmp_path / "cine.mrb"))
-    cine.process()
+    cine.reopen(tmp_path / "cine.mrb")
     (cine.browser,) = slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode")
     cine.volumeNode = cine.logic.volumeNode
     np.testing.assert_array_equal(cine.now(), B)

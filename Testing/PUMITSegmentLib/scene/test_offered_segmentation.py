@@ -308,11 +308,7 @@ def test_a_prompt_that_was_not_computed_is_said(panel, tmp_path, clicks, words):
     for number in range(clicks):
         panel.click((14 + number, 12, 10))
     panel.logic.stopPlacing()
-    scene = str(tmp_path / "scene.mrb")
-    assert slicer.util.saveScene(scene)
-    slicer.mrmlScene.Clear(0)
-    slicer.util.loadScene(scene)
-    panel.process()
+    panel.reopen(tmp_path / "scene.mrb")
     assert panel.status == words
     panel.press(panel.ui.updateButton)
     panel.answer(CORRECTED)

@@ -135,10 +135,7 @@ def test_what_was_hidden_for_another_scan_is_shown_with_its_own_after_loading(pa
         return [bool(node.GetDisplayVisibility()) for node in nodes("vtkMRMLSegmentationNode")]
 
     assert visible() == [False, False]
-    assert slicer.util.saveScene(str(tmp_path / "scene.mrb"))
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(str(tmp_path / "scene.mrb"))
-    patients.process()
+    patients.reopen(tmp_path / "scene.mrb")
     assert visible() == [False, False]
     patients.choose(slicer.util.getNode(first))
     assert visible() == [True, True]

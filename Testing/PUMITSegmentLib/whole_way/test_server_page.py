@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 import slicer
 from harness.program.waiting import waitFor
+from made_certificates import make_certificate
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,23 +26,10 @@ CASE = "cases/ct_sts001"
 TUMOUR = (-69.3, -9.8, -796.3)  # RAS mm
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of this machine's loopback that signs itself, as the page makes one."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
-
-
 @contextlib.contextmanager
 def serving(folder: Path, token: str) -> Iterator[tuple[str, Path]]:
     """`pumit serve` over TLS: its address, and the certificate that viewers need."""
-    certificate, key = make_certificate(folder)
+    certificate, key = make_certificate(folder / "tls", names="DNS:localhost,IP:127.0.0.1")
     token_file = folder / "token"
     token_file.write_text(token)
     command = [sys.executable, "-m", "pumit", "serve", "--json", "--token-file", str(token_file)]

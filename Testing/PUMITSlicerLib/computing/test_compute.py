@@ -1,7 +1,6 @@
 """A worker starts when it is needed, is watched and ends; a server is reached or says why not."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +10,7 @@ from dataclasses import replace
 import pytest
 from fake_compute import FakeWorkers, MemoryStore, wait_for
 from loopback_server import TOKEN, start_server
+from made_certificates import make_certificate
 from nninteractive_server import KEY, serve_nninteractive
 from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
@@ -257,15 +257,11 @@ def test_what_is_wrong_with_a_server_is_one_sentence(
     assert compute.state is ComputeState.FAILED
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.slow
 def test_a_server_with_a_certificate_of_its_own_is_checked_with_the_file(
     make, background, workers, tmp_path
 ):
-    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pumit"
-    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
-    subprocess.run(command.split(), check=True, capture_output=True)
+    certificate, key = map(str, make_certificate(tmp_path / "tls"))
     workers.options = ["--certfile", certificate, "--keyfile", key]
     server = workers(ComputeSettings(), lambda status: None)
     server.start()

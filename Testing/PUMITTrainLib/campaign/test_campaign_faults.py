@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train, truthOf
+from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, train, truthOf
 from pumit.campaign import Campaign, ShareLock
 
 
@@ -48,8 +48,7 @@ def test_keys_act_only_while_a_scan_is_checked(modules, tmp_path, loadModule):
     assert not {"A", "J"} & set(keysOn())
     slicer.util.selectModule("PUMITTrain")
     assert not {"A", "J"} & set(keysOn())
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.check()
     assert {"A", "J"} <= set(keysOn())
     keys = {
         key.key.toString(): key for key in slicer.util.mainWindow().findChildren(QtGui.QShortcut)
@@ -100,8 +99,7 @@ def test_an_answer_accepts_the_scan_that_it_was_asked_for(opened):
     opened.key("A")
     work = opened.logic.campaign
     asked = work.question
-    opened.logic.checking.open(opened.campaign.scan("scan01").id)
-    opened.look()
+    opened.check("scan01")
     assert work.question is None
     opened.draw()
     work.question = asked  # as it is where an answer is still being written
@@ -115,8 +113,7 @@ def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_open
     words = "Nothing is drawn in scan00. If it holds none of the classes, press Accept again."
     assert opened.segment.status == words
     for name in ("scan01", "scan00"):
-        opened.logic.checking.open(opened.campaign.scan(name).id)
-        opened.look()
+        opened.check(name)
     opened.key("A")
     assert opened.segment.status == words
     assert opened.campaign.scan("scan00").stored_state == "open"
@@ -128,14 +125,12 @@ def test_an_empty_scan_is_accepted_only_by_who_insists_each_time_that_it_is_open
 
 def test_a_scan_that_somebody_else_has_is_passed_over(opened):
     lock = opened.campaign.lock("scan01", "Ada")
-    opened.draw()
-    opened.key("A")
+    opened.accept()
     assert opened.checked.given.name == "scan02"
     opened.logic.checking.goBack()
     opened.look()
     assert opened.row("scan01")[1] == "open elsewhere"
-    opened.logic.checking.open(opened.campaign.scan("scan01").id)
-    opened.look()
+    opened.check("scan01")
     assert opened.status == "Ada has scan01 open; take another."
     lock.release()
 
@@ -158,8 +153,7 @@ def test_who_has_lost_a_scan_does_not_write_over_the_draft_of_who_has_it(opened,
     theirs = (home / "draft.seg.nrrd").read_bytes()
     opened.draw()
     if how == "beat":
-        opened.timers.ring()
-        opened.settle()
+        opened.ring()
     elif how == "next":
         opened.logic.checking.open(campaign.scan("scan01").id)
         opened.look()
@@ -178,27 +172,20 @@ def test_acceptance_leaves_the_draft_of_who_has_the_scan_by_now(opened):
     with campaign.lock("scan00", "Bob"):
         campaign.save_draft("scan00", truthOf("scan00", ("inner", "outer")))
         theirs = (home / "draft.seg.nrrd").read_bytes()
-        opened.draw()
-        opened.key("A")
+        opened.accept()
     assert opened.campaign.scan("scan00").stored_state == "accepted"
     assert (home / "draft.seg.nrrd").read_bytes() == theirs
 
 
 def test_what_is_erased_stays_erased(modules, tmp_path):
     """No draft was written of nothing, and the wrong prediction was back."""
-    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
-    train(modules.campaign)
-    predict(modules.campaign)
-    modules.look()
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.checkPredicted(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     logic, key = modules.segment.logic, modules.logic.checking.currentID
     assert len(logic.reviewing.masks()) == 2
     for name in ("outer", "inner"):
         segmentation = logic.segmentationNode.GetSegmentation()
         segmentation.RemoveSegment(segmentation.GetSegmentIdBySegmentName(name))
-    modules.timers.ring()
-    modules.settle()
+    modules.ring()
     assert (modules.campaign.home(modules.campaign.scan(key)) / "draft.seg.nrrd").exists()
     modules.logic.checking.putAway()
     modules.look()
@@ -235,8 +222,7 @@ def test_an_accepted_scan_is_not_put_off_or_left_out(opened):
     opened.draw()
     rename(opened, "ignore")  # what is unknown is accepted without a question
     opened.key("A")
-    opened.logic.checking.open(opened.campaign.scan("scan00").id)
-    opened.look()
+    opened.check("scan00")
     row = opened.segment.panel.reviewRow
     assert row.acceptButton.enabled
     assert not row.laterButton.enabled
@@ -399,11 +385,9 @@ def test_a_campaign_without_classes_takes_what_is_drawn_as_one(modules, tmp_path
 
 def test_a_scan_that_is_gone_is_one_line_and_the_next_one_comes(opened, tmp_path):
     (tmp_path / "lab" / "images" / "scan02.nii.gz").unlink()
-    opened.draw()
-    opened.key("A")
+    opened.accept()
     assert opened.checked.given.name == "scan01"
-    opened.draw()
-    opened.key("A")
+    opened.accept()
     assert opened.status.startswith("scan02 is not where it was;")
     assert "\n" not in opened.status
     assert opened.checked.given.name == "scan03"
@@ -433,8 +417,7 @@ def test_a_share_that_went_away_is_said_once(opened, tmp_path):
 def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(opened, tmp_path):
     undo = opened.segment.panel.reviewRow.undoButton
     for _ in range(2):
-        opened.draw()
-        opened.key("A")
+        opened.accept()
     opened.folder.rename(tmp_path / "away")
     opened.segment.press(undo)
     opened.settle()
@@ -547,8 +530,7 @@ def test_drafts_of_a_share_that_hangs_do_not_queue_up(opened, monkeypatch):
     answers.set()
     opened.settle()
     assert len(beats) == 1
-    opened.timers.ring()
-    opened.settle()
+    opened.ring()
     assert len(beats) == 2
 
 
@@ -650,12 +632,10 @@ def test_the_newest_setting_is_written_last(modules, tmp_path, monkeypatch):
 def test_what_is_drawn_is_kept_now_and_then(opened):
     opened.draw()
     home = opened.campaign.home(opened.campaign.scan("scan00"))
-    opened.timers.ring()
-    opened.settle()
+    opened.ring()
     assert (home / "draft.seg.nrrd").exists()
     changed = (home / "draft.seg.nrrd").stat().st_mtime_ns
-    opened.timers.ring()
-    opened.settle()
+    opened.ring()
     assert (home / "draft.seg.nrrd").stat().st_mtime_ns == changed
 
 
@@ -671,8 +651,7 @@ def test_a_scene_that_is_added_does_not_end_the_check_and_a_scan_removed_does(op
     opened.settle()
     assert opened.logic.checking.isChecking
     assert opened.campaign.scan("scan00").state == "checking"
-    opened.draw()
-    opened.key("A")
+    opened.accept()
     assert opened.campaign.scan("scan00").stored_state == "accepted"
     slicer.mrmlScene.RemoveNode(opened.checked.volumeNode)
     opened.look()
@@ -722,10 +701,8 @@ def test_it_does_not_train_by_itself_where_that_is_off(modules, tmp_path):
     modules.press(modules.ui.campaignTrainsCheckBox)
     assert modules.ui.campaignMinutesSpin.value == 3
     modules.ui.campaignMinutesSpin.value = 10
-    modules.logic.checking.openNext()
-    modules.look()
-    modules.draw()
-    modules.key("A")
+    modules.check()
+    modules.accept()
     assert modules.campaign.is_training_due
     assert modules.campaign.settings.training_seconds == 600
     assert modules.training.launched == []
@@ -1018,8 +995,7 @@ def test_the_picture_in_the_list_follows_what_is_accepted(opened):
     for _ in range(8):
         opened.look()
     before = opened.logic.campaign.view.thumbnails[key]
-    opened.draw()
-    opened.key("A")
+    opened.accept()
     for _ in range(8):
         opened.look()
     after = opened.logic.campaign.view.thumbnails[key]
@@ -1029,12 +1005,7 @@ def test_the_picture_in_the_list_follows_what_is_accepted(opened):
 
 def test_check_here_leads_through_a_prediction_without_clicks(modules, tmp_path):
     """It said that a prompt has to be added first, or asked the clicks' model, which knows less."""
-    modules.create(makeLab(tmp_path / "lab", 6, labelled=range(4)))
-    train(modules.campaign)
-    predict(modules.campaign)
-    modules.look()
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.checkPredicted(makeLab(tmp_path / "lab", 6, labelled=range(4)))
     logic = modules.segment.logic
     row, mark = modules.segment.panel.reviewRow, logic.checkHere.mark
     for number, ras in ((1, (-5, -8, 9)), (2, (-11, -8, 7)), (1, (-5, -8, 9))):

@@ -154,13 +154,8 @@ def test_a_campaign_fits(modules, tmp_path, screenshots):
 
 
 def test_the_row_in_segment_fits(modules, tmp_path, screenshots):
-    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
+    modules.checkPredicted(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
     campaign = modules.campaign
-    train(campaign)
-    predict(campaign)
-    modules.look()
-    modules.logic.checking.openNext()
-    modules.look()
     check(modules.segment.frame, screenshots / "campaign_row.png")
     # The table and the row rate a prediction in the same words.
     entry = campaign.scan(modules.logic.checking.currentID)
@@ -211,16 +206,14 @@ def test_refined_clicks_answer_the_next_scan_and_only_while_it_is_open(modules, 
     modules.look()
     compute: Any = modules.segment.logic.compute
     assert compute.settings.model == "default"
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.check()
     assert compute.settings.model == str(model)
     # It is not the user's own setting, for a Slicer that ends before it is put back.
     assert load_settings(compute._store).model == "default"
     modules.logic.checking.putAway()
     modules.look()
     assert compute.settings.model == "default"
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.check()
     assert compute.settings.model == str(model)
     assert modules.segment.ui.modelSelector.isVisible() is not None
     modules.logic.checking.goBack()
@@ -241,8 +234,7 @@ def test_the_worker_begins_with_the_scan_that_comes_next(modules, tmp_path, monk
     modules.pressAction()
     assert [prepared.given.name for prepared in begun] == ["scan01"]
     ahead = begun[0].given.volume
-    modules.draw()
-    modules.key("A")
+    modules.accept()
     assert modules.checked.given.volume is ahead  # it was not read again
 
 
@@ -262,13 +254,7 @@ def test_classes_of_one_colour_are_told_apart_in_the_views(modules, tmp_path):
 def test_a_prediction_that_is_accepted_as_it_is_took_no_clicks(modules, tmp_path):
     import slicer
 
-    modules.create(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
-    campaign = modules.campaign
-    train(campaign)
-    predict(campaign)
-    modules.look()
-    modules.logic.checking.openNext()
-    modules.look()
+    modules.checkPredicted(makeLab(tmp_path / "lab", 4, labelled=(0, 1)))
     # To and fro: what was written elsewhere is taken up as a mask that answers start from.
     slicer.util.selectModule("PUMITTrain")
     slicer.util.selectModule("PUMITSegment")

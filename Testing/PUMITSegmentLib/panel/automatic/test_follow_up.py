@@ -282,11 +282,7 @@ def test_corrected_segments_are_compared_again_also_after_loading(panel, tmp_pat
     panel.wait(lambda: panel.column("later volume_ml") != before)
     assert panel.column("change")[:3].count("gone") == 2
     # What it was followed from is in the scene's file.
-    path = tmp_path / "scene.mrb"
-    assert slicer.util.saveScene(str(path))
-    slicer.mrmlScene.Clear()
-    slicer.util.loadScene(str(path))
-    panel.process()
+    panel.reopen(tmp_path / "scene.mrb")
     loaded = panel.logic.segmentationNode
     assert loaded is not None
     assert loaded is not node
