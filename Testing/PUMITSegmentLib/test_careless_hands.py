@@ -67,8 +67,7 @@ def test_two_segmentations_of_one_name_are_kept_apart(daily):
     second = addSegmentation(daily.volumeNode, (), first.GetName())
     daily.logic.parameters.segmentation = second
     daily.logic.newSegment("Liver")
-    daily.press(daily.ui.pointButton)
-    daily.clickAt((15, 15, 15), B)
+    daily.clickFirst((15, 15, 15), B)
     np.testing.assert_array_equal(daily.mask(daily.logic.segmentID), B)
     daily.logic.parameters.segmentation = first
     np.testing.assert_array_equal(daily.mask(daily.liver), A)

@@ -38,6 +38,12 @@ def check(made: LogicScene) -> None:
     made.logic.checkHere.showNext()
 
 
+def showPlaces(made: LogicScene) -> None:
+    """Check, and let both places be the answer."""
+    check(made)
+    made.worker.requests[-1].answer(A, PLACES)
+
+
 def test_places_are_requested_only_when_requested_and_shown_one_after_another(answered):
     assert [request.placeCount for request in answered.worker.requests] == [0]
     check(answered)
@@ -59,8 +65,7 @@ def test_slices_go_to_the_place(answered, sliceView):
     axial, sagittal = sliceView("Red", "Axial"), sliceView("Yellow", "Sagittal")
     for view in (axial, sagittal):
         view.show(answered.volumeNode)
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     assert axial.sliceNode.GetSliceToRAS().GetElement(2, 3) == pytest.approx(9)
     assert sagittal.sliceNode.GetSliceToRAS().GetElement(0, 3) == pytest.approx(5)
 
@@ -70,8 +75,7 @@ def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(answered, sl
     axial.show(answered.volumeNode)
     axial.sliceNode.SetFieldOfView(4, 4, 1)
     axial.sliceNode.JumpSliceByCentering(25, 22, 2)
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     toRAS = axial.sliceNode.GetSliceToRAS()
     assert [toRAS.GetElement(i, 3) for i in range(3)] == pytest.approx([5, 8, 9])
 
@@ -92,16 +96,14 @@ def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(answered, sl
     ids=["click", "new", "undo", "remove", "reset", "exit", "close", "scan", "segmentation"],
 )
 def test_the_mark_goes_with_what_it_is_about(answered, leave):
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     assert marks()
     leave(answered)
     assert marks() == []
 
 
 def test_after_the_next_answer_the_places_are_new(answered):
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     answered.clickFor(A, (12, 12, 12))
     check(answered)
     assert answered.worker.requests[-1].placeCount == 5
@@ -169,8 +171,7 @@ def test_an_error_is_said_and_can_be_tried_again(answered):
     check(answered)
     answered.worker.requests[-1].onError(ServiceError("The server is gone."))
     assert "gone" in answered.status
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     assert marks() == [(5, 8, 9)]
 
 
@@ -194,8 +195,7 @@ def test_looking_changes_no_segment_prompt_or_step_and_the_mark_is_not_saved(ans
 def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered):
     moveUnder(answered.volumeNode, addMatrixTransform(rigid((30, 0, 0))))
     answered.answer(A)  # the prompts have moved with the scan
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     assert marks() == [(35, 8, 9)]
 
 
@@ -209,8 +209,7 @@ def test_the_mark_is_seen_in_the_view(answered, sliceView, tmp_path):
         return int(((red > 200) & (green > 140) & (blue < 90)).sum())
 
     assert yellow() == 0
-    check(answered)
-    answered.worker.requests[-1].answer(A, PLACES)
+    showPlaces(answered)
     assert yellow() > 20
     axial.save(Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path)) / "check-here.png")
     answered.logic.checkHere.forget()

@@ -43,6 +43,11 @@ class MadeRequests:
             prepare=lambda mask, _choice: mask,
         )
 
+    def request(self, *segmentIDs: str) -> None:
+        """Ask for the masks of segments, one after the other."""
+        for segmentID in segmentIDs:
+            self.requests.request(segmentID)
+
     def makeQuery(self, segmentID: str) -> Any:
         query = self.queries.get(segmentID)
         if isinstance(query, Exception):
@@ -67,8 +72,7 @@ def test_an_overtaken_answer_is_never_written(made):
 
 
 def test_a_segment_that_was_displaced_is_computed_afterwards(made):
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     made.worker.requests[-1].answer()
     assert made.worker.segmentIDs == ["liver", "spleen", "liver"]
     made.worker.requests[-1].answer()
@@ -77,16 +81,14 @@ def test_a_segment_that_was_displaced_is_computed_afterwards(made):
 
 
 def test_a_displaced_segment_that_was_removed_is_not_computed(made):
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     del made.queries["liver"]
     made.worker.requests[-1].answer()
     assert made.worker.segmentIDs == ["liver", "spleen"]
 
 
 def test_nothing_is_written_after_cancelling(made):
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     made.requests.cancel()
     assert made.requests.running is None
     made.worker.requests[-1].answer()
@@ -97,8 +99,7 @@ def test_nothing_is_written_after_cancelling(made):
 def test_an_error_is_one_sentence_and_others_go_on(made):
     seen = []
     made.status.listeners.append(seen.append)
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     made.worker.requests[-1].onError(PromptError("All prompts are negative; add a positive one."))
     (problem,) = [status for status in seen if status.activity is Activity.PROBLEM]
     assert problem.text.startswith("Spleen: ")
@@ -106,8 +107,7 @@ def test_an_error_is_one_sentence_and_others_go_on(made):
 
 
 def test_forgetting_the_running_segment_lets_the_next_one_run(made):
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     spleen = made.worker.requests[1]
     made.requests.forget("spleen")
     assert made.requests.running == "liver"
@@ -201,8 +201,7 @@ def test_places_that_a_click_overtakes_are_not_requested_again(made):
 
 
 def test_progress_of_an_overtaken_request_is_not_shown(made):
-    made.requests.request("liver")
-    made.requests.request("spleen")
+    made.request("liver", "spleen")
     liver, spleen = made.worker.requests
     liver.watch.report(0.5)
     assert "Liver" not in made.status.current.text

@@ -22,6 +22,11 @@ class Boxes(Daily):
         self.other.show(self.volumeNode)
         self.logic.stopPlacing()
 
+    def draw(self, button: Any) -> None:
+        """Press a tool, and draw two corners."""
+        self.press(button)
+        self.drawCorners()
+
     def drawCorners(self) -> None:
         self.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
         for corner in CORNERS:
@@ -111,16 +116,14 @@ def test_a_corner_of_a_box_that_is_dragged_asks_again(boxes):
 
 
 def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes):
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
+    boxes.draw(boxes.ui.box3dButton)
     boxes.view.clickAt((9, 9, 12.0))
     ((low, high),) = boxes.askedBoxes()
     assert (low[2], high[2]) == pytest.approx((4.0, 12.0), abs=0.1)
 
 
 def test_the_next_box_may_be_begun_without_a_depth(boxes):
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
+    boxes.draw(boxes.ui.box3dButton)
     boxes.drawCorners()
     assert boxes.logic.working.prompts.isDepthNext
     ((low, high),) = boxes.askedBoxes()  # the first one, as deep as its shorter side
@@ -136,8 +139,7 @@ def test_a_tool_that_is_put_away_keeps_the_box(boxes):
         lambda: boxes.press(boxes.ui.pointButton),
     ):
         boxes.gui.enter()
-        boxes.press(boxes.ui.box3dButton)
-        boxes.drawCorners()
+        boxes.draw(boxes.ui.box3dButton)
         end()
         assert len(boxes.askedBoxes()) == 1
         assert not boxes.isPressed
@@ -150,8 +152,7 @@ def test_a_tool_that_is_put_away_keeps_the_box(boxes):
 
 
 def test_what_goes_before_the_depth_takes_the_box_along(boxes):
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
+    boxes.draw(boxes.ui.box3dButton)
     boxes.press(boxes.ui.undoButton)
     assert boxes.isPressed
     assert boxes.logic.promptCount(boxes.liver) == 1  # of the click before, which stays
@@ -171,8 +172,7 @@ def test_what_goes_before_the_depth_takes_the_box_along(boxes):
     assert len(boxes.worker.requests) == count
     boxes.logic.stopPlacing()
     # A segment that is removed.
-    boxes.press(boxes.ui.box3dButton)
-    boxes.drawCorners()
+    boxes.draw(boxes.ui.box3dButton)
     count = len(boxes.worker.requests)
     boxes.logic.removeSegment(boxes.liver)
     assert len(boxes.worker.requests) == count
@@ -216,8 +216,7 @@ def test_a_2d_box_is_drawn_in_its_own_view_only(boxes):
 
 def test_a_small_box_shows_what_it_holds(boxes):
     """Friction 6: nine handles hid an adrenal gland; zoomed in they are there."""
-    boxes.press(boxes.ui.box2dButton)
-    boxes.drawCorners()
+    boxes.draw(boxes.ui.box2dButton)
     boxes.logic.stopPlacing()
     boxes.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
     (box,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")

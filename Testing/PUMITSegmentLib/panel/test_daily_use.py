@@ -368,8 +368,7 @@ def test_a_lasso_is_what_was_drawn_in_its_slice(daily):
     expected = (h - 16) ** 2 + (w - 20) ** 2 < 4.2**2
     assert (found[8] != expected).sum() <= 6
     assert np.array_equal(found[7], box((6, 14, 18), (11, 22, 27))[7])
-    daily.press(daily.ui.pointButton)
-    daily.clickAt((25, 20, 8), box((6, 14, 18), (11, 22, 27)))
+    daily.clickFirst((25, 20, 8), box((6, 14, 18), (11, 22, 27)))
     assert daily.mask(daily.logic.segmentID)[8, 20, 25]
 
 
@@ -387,8 +386,7 @@ def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily):
     daily.answer(box((6, 14, 18), (11, 19, 23)))
     daily.logic.stopPlacing()
     daily.editByHand(daily.logic.segmentID, B)
-    daily.press(daily.ui.pointButton)
-    daily.clickAt((16, 16, 16), B)
+    daily.clickFirst((16, 16, 16), B)
     assert np.array_equal(daily.mask(daily.logic.segmentID), B)
 
 

@@ -106,8 +106,7 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing):
     drawing.outside(drawing.ui.box2dButton)
     assert "inside" in drawing.ui.statusLabel.text
     drawing.press(drawing.ui.positiveButton)
-    drawing.press(drawing.ui.pointButton)
-    drawing.clickAt((5, 5, 8), A)
+    drawing.clickFirst((5, 5, 8), A)
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 

@@ -197,8 +197,9 @@ def test_strokes_follow_each_other_also_after_undo_until_a_right_click(prompted,
     assert len(markups()) == 2
 
 
-def draw(prompted, view, first, second) -> None:
-    """Click two corners, and put the tool away."""
+def draw(prompted, view, kind, first, second) -> None:
+    """Take a tool, click two corners, and put the tool away."""
+    prompted.place(kind)
     view.click(*first)
     view.move(*second)
     view.click(*second)
@@ -212,8 +213,7 @@ def cornersXy(view, prompt) -> np.ndarray:
 
 
 def test_a_2d_box_has_its_four_corners_in_the_slice(prompted, view):
-    prompted.place("BOX_2D")
-    draw(prompted, view, (180, 200), (300, 280))
+    draw(prompted, view, "BOX_2D", (180, 200), (300, 280))
 
     (box,) = prompted.of()
     expected = np.array(sorted(product((180.0, 300.0), (200.0, 280.0))))
@@ -226,8 +226,7 @@ def test_a_2d_box_has_its_four_corners_in_the_slice(prompted, view):
 
 
 def test_a_3d_box_has_its_edges_along_the_slice(prompted, view):
-    prompted.place("BOX_3D")
-    draw(prompted, view, (180, 200), (300, 280))
+    draw(prompted, view, "BOX_3D", (180, 200), (300, 280))
 
     (box,) = prompted.of()
     corners = np.unique(np.round(cornersXy(view, box), 1), axis=0)
@@ -239,8 +238,7 @@ def test_a_3d_box_has_its_edges_along_the_slice(prompted, view):
     side = np.linalg.norm(view.xyToRas(0, 280) - view.xyToRas(0, 200))
     np.testing.assert_allclose(np.abs(distances), side / 2, rtol=1e-3)
     assert sum(distances) == pytest.approx(0, abs=1e-3)
-    prompted.place("BOX_3D")
-    draw(prompted, view, (150, 150), (210, 190))
+    draw(prompted, view, "BOX_3D", (150, 150), (210, 190))
     assert prompted.of()[0] == box
     assert len(prompted.of()) == 2
     assert prompted.changed == ["liver"] * 2
@@ -263,8 +261,7 @@ def slicePlane(view):
     ],
 )
 def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expected):
-    prompted.place("BOX_2D")
-    draw(prompted, view, (180, 200), (300, 280))
+    draw(prompted, view, "BOX_2D", (180, 200), (300, 280))
     view.render()
     view.drag(grip, (grip[0] + pull[0], grip[1] + pull[1]))
 
@@ -277,8 +274,7 @@ def test_a_2d_box_is_dragged_within_its_slice(prompted, view, grip, pull, expect
 
 
 def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view):
-    prompted.place("BOX_2D")
-    draw(prompted, view, (180, 200), (300, 280))
+    draw(prompted, view, "BOX_2D", (180, 200), (300, 280))
     (before,) = prompted.of()
     (node,) = markups()
     # As from the Markups module, or a drag in another view.
@@ -296,8 +292,7 @@ def test_a_2d_box_stays_in_its_slice_whatever_moves_it(prompted, view):
 
 def test_a_2d_box_is_seen_in_its_slice_only(prompted, view):
     blank = view.image()
-    prompted.place("BOX_2D")
-    draw(prompted, view, (180, 200), (300, 280))
+    draw(prompted, view, "BOX_2D", (180, 200), (300, 280))
     view.leave()
     drawn = (np.abs(view.image().astype(int) - blank).sum(axis=2) > 60).sum()
     view.sliceLogic.SetSliceOffset(view.sliceLogic.GetSliceOffset() + 6.0)

@@ -43,6 +43,11 @@ class Cine(Viewed):
         self.browser.SetSelectedItemNumber(number)
         self.process()
 
+    def goOn(self) -> None:
+        """Continue from another frame; what is answered is heard from now on."""
+        self.press(self.ui.continueButton)
+        self.worker.answered.clear()
+
     @property
     def prompts(self) -> list[Any]:
         return list(self.worker.requests[-1].prompts)
@@ -152,8 +157,7 @@ def test_a_frame_starts_from_the_last_ones_mask(cine):
     assert cine.ui.continueButton.text == "Continue to 2"
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
-    cine.press(cine.ui.continueButton)
-    cine.worker.answered.clear()
+    cine.goOn()
     cine.answer(B)
     # In its own frame one click finds something else, so it is not believed in this one.
     ((_click,), (prior,)) = cine.worker.answered
@@ -199,8 +203,7 @@ def test_what_one_click_made_is_clicked_again(cine):
     cine.answer(A | B)
     cine.goTo(2)
     cine.press(cine.ui.resetSegmentButton)
-    cine.press(cine.ui.continueButton)
-    cine.worker.answered.clear()
+    cine.goOn()
     cine.answer(B)
     ((_click,), (prior,)) = cine.worker.answered
     np.testing.assert_array_equal(prior.mask, A | B)
@@ -214,8 +217,7 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine):
     cine.clickAt((6, 6, 6), A)
     first = np.array(readVolume(cine.volumeNode).array)
     cine.goTo(1)
-    cine.press(cine.ui.continueButton)
-    cine.worker.answered.clear()
+    cine.goOn()
     scans.clear()
     cine.answer(A)
     kinds = [[type(prompt) for prompt in prompts] for prompts in cine.worker.answered]
@@ -226,8 +228,7 @@ def test_what_took_more_than_a_click_is_clicked_in_its_own_frame_first(cine):
 
 def test_a_click_that_finds_another_structure_is_not_believed(cine):
     cine.goTo(1)
-    cine.press(cine.ui.continueButton)
-    cine.worker.answered.clear()
+    cine.goOn()
     cine.answer(box((11, 11, 11), (17, 17, 17)))
     ((_click,), (prior,)) = cine.worker.answered
     assert isinstance(prior, MaskPrompt)

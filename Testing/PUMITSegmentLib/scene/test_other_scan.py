@@ -35,8 +35,7 @@ def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(patients):
     assert interaction.GetCurrentInteractionMode() == interaction.ViewTransform
     assert patients.logic.segmentationNode is None
     assert patients.ui.segmentationSelector.currentNode() is None
-    patients.press(patients.ui.pointButton)
-    patients.clickAt((14, 12, 10), B)
+    patients.clickFirst((14, 12, 10), B)
     assert np.array_equal(patients.liverVoxels(), before)
     assert patients.logic.segmentationNode is not patients.first
     assert np.array_equal(patients.mask(patients.logic.segmentID), B)
@@ -60,8 +59,7 @@ def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients):
     assert patients.logic.segmentationNode is None
     patients.volumeNode = second
     patients.view.show(second)
-    patients.press(patients.ui.pointButton)
-    patients.clickAt((14, 12, 10), B)
+    patients.clickFirst((14, 12, 10), B)
     assert np.array_equal(patients.liverVoxels(), before)
 
 
