@@ -9,6 +9,7 @@ class counts if a method that it defines itself is called.
 import argparse
 import contextlib
 import io
+import os
 import sys
 import tempfile
 import threading
@@ -164,6 +165,7 @@ def count_train(trace: Trace) -> None:
         data, out = str(Path(folder, "data")), str(Path(folder, "run"))
         with contextlib.redirect_stdout(io.StringIO()):
             main(["sample", "labelled", data, "--quiet"])
+        os.environ["PUMIT_MODELS"] = folder  # not the user's own list
         options = ("--data", data, "--steps", "2", "--device", "cpu")
         run(trace, "train", "segmentation", *options, "-o", out)
 
