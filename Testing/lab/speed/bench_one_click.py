@@ -105,7 +105,7 @@ def painting_s(array: Any, spacing: tuple[float, ...], points: list[tuple[float,
 def measure(tree: Path, count: int) -> dict[str, object]:
     """Click in the panel of a checkout, and return counts and times."""
     import numpy as np
-    from bench_slicer import _VIEWS, SPACING_DHW, body, clicks_around, turn
+    from bench_slicer import SPACING_DHW, body, clicks_around, opened, turn
 
     # After the import, so that the checkout's folders come first.
     folders = ("Testing", "Testing/pumit/server/fixtures", "PUMITSegment")
@@ -115,24 +115,12 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     core_application.start()
     application.start()
     import slicer
-    from harness.views.slice_view import SliceView
 
     array = body()
     volume_node = slicer.util.addVolumeFromArray(array)
     volume_node.SetSpacing(*SPACING_DHW[::-1])
-    views = [SliceView(n, o) for n, o in _VIEWS]
-    for view in views:
-        view.show(volume_node)
-    bounds = [0.0] * 6
-    volume_node.GetRASBounds(bounds)
-    middle = np.array([(bounds[2 * i] + bounds[2 * i + 1]) / 2 for i in range(3)])
-    module = tree / "PUMITSegment" / "PUMITSegment.py"
-    frame = modules.loadModule(module).widgetRepresentation()
-    gui = slicer.util.getModuleWidget("PUMITSegment")
+    views, middle, gui = opened(tree / "PUMITSegment" / "PUMITSegment.py", volume_node)
     logic = gui.logic
-    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
-    frame.show()
-    gui.enter()
     from PUMITSegmentLib.prompts.tag import PromptKind
     from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -103,6 +104,28 @@ def clicks_around(middle_ras: np.ndarray, count: int) -> list[tuple[float, ...]]
     return [tuple(middle_ras + offset) for offset in offsets]
 
 
+def opened(module: Path, volume_node: Any) -> tuple[list[Any], np.ndarray, Any]:
+    """Open three slice views of a volume and the panel; return views, centre (RAS, mm), panel."""
+    import slicer
+    from harness.program import modules
+    from harness.views.slice_view import SliceView
+
+    placed = (("Red", "Axial"), ("Green", "Coronal"), ("Yellow", "Sagittal"))
+    views = [SliceView(name, orientation) for name, orientation in placed]
+    for view in views:
+        view.show(volume_node)
+    bounds = [0.0] * 6
+    volume_node.GetRASBounds(bounds)
+    middle = np.array([(bounds[2 * i] + bounds[2 * i + 1]) / 2 for i in range(3)])
+    frame = modules.loadModule(module).widgetRepresentation()
+    gui = slicer.util.getModuleWidget("PUMITSegment")
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
+    frame.show()
+    gui.enter()
+    slicer.app.processEvents()
+    return views, middle, gui
+
+
 def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, object]:
     """Click in the panel; return times of each click, median drawing time and mask size."""
     from harness.program import application, core_application, modules
@@ -110,26 +133,14 @@ def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, 
     core_application.start()
     application.start()
     import slicer
-    from harness.views.slice_view import SliceView
 
     if scan is not None:
         volumeNode = slicer.util.loadVolume(str(scan), {})
     else:
         volumeNode = slicer.util.addVolumeFromArray(body(organ_mm))
         volumeNode.SetSpacing(*SPACING_DHW[::-1])
-    views = [SliceView(n, o) for n, o in _VIEWS]
-    for view in views:
-        view.show(volumeNode)
-    bounds = [0.0] * 6
-    volumeNode.GetRASBounds(bounds)
-    middle = np.array([(bounds[2 * i] + bounds[2 * i + 1]) / 2 for i in range(3)])
-    frame = modules.loadModule(MODULE).widgetRepresentation()
-    gui = slicer.util.getModuleWidget("PUMITSegment")
+    views, middle, gui = opened(MODULE, volumeNode)
     logic = gui.logic
-    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
-    frame.show()
-    gui.enter()
-    slicer.app.processEvents()
     logic.newSegment("Organ")
     from PUMITSegmentLib.prompts.tag import PromptKind
 
@@ -155,9 +166,6 @@ def through_slicer(scan: Path | None, organ_mm: float, count: int) -> dict[str, 
     gui.exit()
     modules.unloadModule("PUMITSegment")
     return {"rows": rows, "voxels": voxels, "drawing": statistics.median(drawing)}
-
-
-_VIEWS = (("Red", "Axial"), ("Green", "Coronal"), ("Yellow", "Sagittal"))
 
 
 def through_core(scan: Path | None, organ_mm: float, count: int) -> dict[str, object]:
