@@ -185,7 +185,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "worst": _worst(comparison, scores, runs) if comparison.recipe.pictures else [],
         "command": f"pumit compare {recipe} --data {FOLDER} -o OUT",
         "recipe_text": yaml.safe_dump(
-            without_paths(comparison.file.keys),
+            with_short_paths(comparison.file.keys),
             sort_keys=False,
             allow_unicode=True,
             default_flow_style=None,
@@ -272,12 +272,12 @@ def _variations(augmentation: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def without_paths(value: Any) -> Any:
+def with_short_paths(value: Any) -> Any:
     """Shorten absolute paths of a recipe to their last part, and replace its folder by FOLDER."""
     if isinstance(value, Mapping):
-        return {k: FOLDER if k == "folder" else without_paths(v) for k, v in value.items()}
+        return {k: FOLDER if k == "folder" else with_short_paths(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_paths(part) for part in value]
+        return [with_short_paths(part) for part in value]
     if not isinstance(value, str):
         return value
     # Windows accepts both separators, so PureWindowsPath also gives the name of POSIX paths.

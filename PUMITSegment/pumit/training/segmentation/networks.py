@@ -142,7 +142,7 @@ def coarsest_tokens(sizes: Sizes) -> int:
     return 2 if len(sizes["pyramid_widths"]) == 4 else 1
 
 
-def _times(steps: Sequence[Sequence[int]]) -> Shape:
+def _product(steps: Sequence[Sequence[int]]) -> Shape:
     """Return the product of strides (d, h, w)."""
     d, h, w = (math.prod(step[axis] for step in steps) for axis in range(3))
     return (d, h, w)
@@ -152,7 +152,7 @@ def _times(steps: Sequence[Sequence[int]]) -> Shape:
 
 
 def _pumit_stride(sizes: Sizes) -> Shape:
-    return _times([(coarsest_tokens(sizes),) * 3, sizes["fixed_patch"]])
+    return _product([(coarsest_tokens(sizes),) * 3, sizes["fixed_patch"]])
 
 
 def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
     """Return the strides of a network with the depth fitted to the data."""
-    _, h, w = _times(steps)
+    _, h, w = _product(steps)
     factors = depth_factors([step[1] for step in steps], depth_halvings((1, h, w), field))
     return [[factor, *step[1:]] for factor, step in zip(factors, steps, strict=True)]
 
@@ -276,7 +276,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "HyMamba": Family(
         "HyMamba",
-        lambda sizes: _times(sizes["poolings"]),
+        lambda sizes: _product(sizes["poolings"]),
         ("encoder.stem.0.",),
         ("head.",),
         follows=("poolings",),
@@ -288,7 +288,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "UnetrMamba": Family(
         "UNETR-Mamba",
-        lambda sizes: _times([sizes["patch"]]),
+        lambda sizes: _product([sizes["patch"]]),
         ("encoder.embedding.", "image_block.layer.conv"),
         ("head.",),
         follows=("patch",),

@@ -16,7 +16,7 @@ from pumit.training.comparison.page import (
     ALL,
     differences_of,
     network_scores,
-    without_paths,
+    with_short_paths,
     write_comparison_page,
 )
 from pumit.training.comparison.plan import read_comparison
@@ -169,5 +169,5 @@ def test_pictures_are_shown_where_the_recipe_allows_it(tmp_path):
 def test_paths_of_a_recipe_are_but_names():
     given = {"cases": [{"image": "/a/b.nii.gz"}], "images": "i/*", "folder": "/mnt/me"}
     kept = {"cases": [{"image": "b.nii.gz"}], "images": "i/*", "folder": "FOLDER"}
-    assert without_paths(given) == kept
-    assert without_paths(["~/x.pt", "..\\up", "C:\\me\\y.nii", 3]) == ["x.pt", "up", "y.nii", 3]
+    assert with_short_paths(given) == kept
+    assert with_short_paths(["~/x.pt", "..\\up", "C:\\me\\y.nii", 3]) == ["x.pt", "up", "y.nii", 3]
