@@ -225,7 +225,7 @@ class Report:
         if not before and self._path.exists():
             names = (folder / f"{self._path.stem}-{number}.csv" for number in count(1))
             self._path.replace(kept := next(name for name in names if not name.exists()))
-            logger.warning("%s is not of a prediction and is kept as %s.", REPORT, kept.name)
+            logger.warning("%s is another program's file and is kept as %s.", REPORT, kept.name)
         made = {name: row for name, row in before.items() if (folder / row.result).exists()}
         others = [
             row

@@ -364,7 +364,7 @@ def _look(args: argparse.Namespace) -> None:
 
     with progress_bar(quiet=args.json) as step:
         done = look_at_scans(Campaign.open(args.folder), device=args.device, progress=step)
-    print(json.dumps({"looked_at": done}) if args.json else f"{done} new scans are looked at.")
+    print(json.dumps({"looked_at": done}) if args.json else f"{done} new scans have a thumbnail.")
 
 
 def _export(args: argparse.Namespace) -> None:

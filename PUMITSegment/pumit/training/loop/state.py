@@ -200,7 +200,7 @@ class Run:
         if position.step:
             # Log lines of later steps are obsolete: those steps were not saved and are repeated.
             self.reporter.event(
-                "continued", f"Going on at step {position.step}.", step=position.step
+                "continued", f"Resumed at step {position.step}.", step=position.step
             )
         self.progress = Progress(device, self.reporter.clock)
         self._saved = self.reporter.clock.read()

@@ -265,7 +265,7 @@ def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
     except FileNotFoundError:
         return []
     except _DAMAGED as error:
-        logger.warning("what was measured case by case cannot be used (%s)", type(error).__name__)
+        logger.warning("the scores of single cases cannot be read (%s)", type(error).__name__)
         return []
 
 

@@ -161,7 +161,7 @@ def build(recipe: PromptableRecipe, run: TrainingRun) -> Objective:
         drawn = torch.multinomial(
             torch.tensor(DEGREE_SHARES), batches, True, generator=generator
         ).tolist()
-        run.reporter.event("classes", f"The classes begin from {batches} batches of fields.")
+        run.reporter.event("classes", f"The class vectors start from {batches} batches of fields.")
         degrees_drawn = [DEGREES[i] for i in drawn]
         begin_prototypes(task, degrees_drawn, recipe.seed, check=run.reporter.check)
     content: dict[str, Any] = {"network": "promptable", "sizes": sizes}

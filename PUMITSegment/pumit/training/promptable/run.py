@@ -176,7 +176,9 @@ class PromptableJob(PromptedJob[FineTuningRecipe]):
 
         tried: list[tuple[float, dict[str, float], list[ClickRow], dict[str, list[float]]]] = []
         for share in self.recipe.blend:
-            run.reporter.state("validating", f"Clicking with {share:.0%} of what was learnt.")
+            run.reporter.state(
+                "validating", f"Clicking with {share:.0%} of the fine-tuned weights."
+            )
             found = self.scores(blended(share))
             tried.append((share, found, self.scores.rows, self.scores.ranges))
             run.report({"blend": {"tuned_share": share, **finite(found)}})

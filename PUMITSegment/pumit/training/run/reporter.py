@@ -320,7 +320,7 @@ class RunReporter:
         if requested != "stop":
             if requested != "finish":  # handled between two steps
                 self.control.clear_request()
-            self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
+            self.event("resumed", f"Resumed after {duration(time.monotonic() - began)}.")
             self.state(before.state, before.sentence)
         return requested
 

@@ -143,7 +143,7 @@ def test_a_short_run_says_what_it_prepares_and_can_be_stopped_there(tmp_path, ti
     folder.mkdir()
     task = build(short, run_of(short, folder, RunReporter(folder))).task
     assert begun == [FEWEST_BATCHES]
-    assert "The classes begin from 6 batches" in (folder / "log.txt").read_text()
+    assert "The class vectors start from 6 batches" in (folder / "log.txt").read_text()
 
     def stop() -> None:
         raise RunStopped
