@@ -85,14 +85,6 @@ def test_a_second_run_does_only_what_is_left(tmp_path):
     assert [o.remark for o in seen] == [f"The scan is newer than its result; {remedy}", ""]
 
 
-def test_results_of_other_options_are_not_mixed(tmp_path):
-    tasks = make_tasks(tmp_path, ["a"])
-    predict_many(tasks, tmp_path / "results", here)
-    others = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
-    with pytest.raises(ExportError, match="another model or other options"):
-        predict_many(others, tmp_path / "results", here)
-
-
 def stopped_at_once(tasks: Sequence[ScanTask]) -> Generator[Outcome, None, None]:
     raise KeyboardInterrupt
     yield

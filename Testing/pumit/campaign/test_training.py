@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from labelled_scans import TINY_SIZES
 from pumit.campaign import (
     Campaign,
     CampaignSettings,
@@ -37,15 +38,7 @@ from pumit.volume import Volume
 TINY: dict[str, Any] = {
     "task": "segmentation",
     "network": "pumit_segmentation_small",
-    "network_sizes": {
-        "dim": 24,
-        "depth": 4,
-        "num_heads": 2,
-        "hidden": 32,
-        "taps": [1, 2, 3, 4],
-        "detail_widths": [8, 8],
-        "pyramid_widths": [8, 8, 8, 8],
-    },
+    "network_sizes": TINY_SIZES,
     "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
     "device": "cpu",
     "threads": 1,

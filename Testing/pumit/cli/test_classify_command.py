@@ -3,42 +3,17 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from generated_scans import write_stack
-from pumit.models.checkpoint import save_checkpoint
-from pumit.networks.build import build_network
-
-SIZES: dict[str, Any] = {
-    "dim": 16,
-    "depth": 1,
-    "num_heads": 2,
-    "hidden": 24,
-    "fixed_patch": [4, 4, 4],
-    "position_table": [2, 2, 2],
-}
+from made_classifier import save
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Says sick with a probability of 0.881, whatever the scan."""
-    torch.manual_seed(0)
-    state = build_network("pumit_classifier_small", **SIZES).state_dict()
-    state["head.weight"].zero_()
-    state["head.bias"] = torch.tensor([0.0, 2.0])
-    recipe = {
-        "name": "made",
-        "network": "pumit_classifier_small",
-        "sizes": SIZES,
-        "input": {"size": [8, 8, 8], "channels": 3, "intensity": {"method": "percentiles"}},
-        "classes": [{"name": "healthy"}, {"name": "sick"}],
-    }
-    folder = tmp_path / "weights"
-    folder.mkdir()
-    save_checkpoint(folder / "made.safetensors", state, recipe)
-    return folder / "made.safetensors"
+    (tmp_path / "weights").mkdir()
+    return save(tmp_path / "weights", bias=(0.0, 2.0))
 
 
 def test_a_scan_gets_a_line(run, scan, model, tmp_path):

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import SimpleITK
 import yaml
-from labelled_scans import TINY_SIZES, ball_and_box, write
+from labelled_scans import ball_and_box, write
 from pumit.models.index import find_model, list_models
 from pumit.models.user_index import register
+from segmentation_runs import RECIPE
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
@@ -36,15 +37,9 @@ def recipe_in(folder: Path, **changes: Any) -> Path:
     ball = {"name": "ball", "value": 1, "terminology": "liver", "segments": ["liver of Doe^Jane"]}
     classes = [ball, {"name": "box", "value": 2}]
     recipe = {
-        "task": "segmentation",
+        **RECIPE,
         "name": "lab",
-        "network": "pumit_segmentation_small",
-        "network_sizes": TINY_SIZES,
         "data": {"cases": cases, "classes": classes, "validation": names[1:2]},
-        "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
-        "augmentation": False,
-        "device": "cpu",
-        "threads": 1,
         "card": {"licence": "CC-BY-4.0"},
         "schedule": {"steps": 2, "log_every": 1, "warm_up": 1},
         **changes,

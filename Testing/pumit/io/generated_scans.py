@@ -186,3 +186,12 @@ def write_enhanced(
     ds.PerFrameFunctionalGroupsSequence = frames
     ds.save_as(path, enforce_file_format=True)
     return stored
+
+
+def touch(folder: Path, *names: str) -> Path:
+    """Make empty files, and return their folder."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder

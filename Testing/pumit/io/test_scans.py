@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from generated_scans import touch
 from pumit.batch.run import check_targets
 from pumit.batch.task import BatchSettings, ScanTask
 from pumit.errors import ExportError, VolumeError
@@ -23,17 +24,9 @@ def names(*paths: Path) -> list[str]:
     return [scan.name for scan in find_scans(paths)]
 
 
-def put(folder: Path, *files: str) -> Path:
-    for name in files:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-    return folder
-
-
 def test_a_folder_gives_its_files_and_nothing_else(tmp_path):
     # macOS writes hidden files onto other disks, ._NAME beside each file.
-    put(tmp_path, "b.nii.gz", "a.nrrd", "notes.md", "._a.nrrd", ".DS_Store", "._b.png")
+    touch(tmp_path, "b.nii.gz", "a.nrrd", "notes.md", "._a.nrrd", ".DS_Store", "._b.png")
     assert names(tmp_path) == ["a", "b"]
 
 
@@ -90,7 +83,7 @@ def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path):
 def test_dicom_beside_other_files_is_found(tmp_path, caplog):
     """As discs bring a logo in the folder of their images, or above it."""
     write_series(tmp_path / "disc" / "IMAGES")
-    put(tmp_path / "disc", "logo.png", "IMAGES/logo.jpg")
+    touch(tmp_path / "disc", "logo.png", "IMAGES/logo.jpg")
     for folder in (tmp_path / "disc", tmp_path / "disc" / "IMAGES"):
         (scan,) = find_scans([folder])
         assert Volume.read(scan.path, series=scan.series).shape == (3, 8, 8)
@@ -98,12 +91,12 @@ def test_dicom_beside_other_files_is_found(tmp_path, caplog):
         caplog.clear()
     write_series(tmp_path / "disc" / "SECOND", 1)
     assert names(tmp_path / "disc") == ["IMAGES", "SECOND"]
-    put(tmp_path / "disc" / "IMAGES", "t1.nii.gz")
+    touch(tmp_path / "disc" / "IMAGES", "t1.nii.gz")
     assert names(tmp_path / "disc" / "IMAGES") == ["t1", "IMAGES"]
 
 
 def test_what_a_scene_holds_but_scans_is_passed_over(tmp_path, caplog):
-    put(
+    touch(
         tmp_path / "scene",
         "scene.mrml",
         "Scene.png",
@@ -116,17 +109,17 @@ def test_what_a_scene_holds_but_scans_is_passed_over(tmp_path, caplog):
     assert names(tmp_path / "scene") == ["CT"]
     assert "Skipped 3 segmentations among the scans" in caplog.text
     # Without a scene only what is named after a volume is its label map.
-    put(tmp_path / "files", "a.nrrd", "a-label.nrrd", "white-label.nii.gz", "b.seg.nrrd", "c.png")
+    touch(tmp_path / "files", "a.nrrd", "a-label.nrrd", "white-label.nii.gz", "b.seg.nrrd", "c.png")
     assert names(tmp_path / "files") == ["a", "c", "white-label"]
-    put(tmp_path / "results", "a.seg.nrrd")
+    touch(tmp_path / "results", "a.seg.nrrd")
     with pytest.raises(VolumeError, match="segmentations and no scan"):
         find_scans([tmp_path / "results"])
 
 
 def test_mere_pictures_are_scans(tmp_path):
-    put(tmp_path, "a.png", "b.jpg", "masks/a.png")
+    touch(tmp_path, "a.png", "b.jpg", "masks/a.png")
     assert names(tmp_path) == ["a", "b"]
-    put(tmp_path / "tree", "p1/a.png", "p2/a.png")
+    touch(tmp_path / "tree", "p1/a.png", "p2/a.png")
     assert names(tmp_path / "tree") == ["p1/a", "p2/a"]
 
 

@@ -18,6 +18,14 @@ IMAGES: dict[str, Any] = {
     "crop": {"depth": 16, "in_plane": 32},
     "generated_size": 16,
 }
+VIT_SIZES: dict[str, Any] = {
+    "dim": 16,
+    "depth": 2,
+    "num_heads": 2,
+    "hidden": 24,
+    "position_table": [1, 2, 2],
+    "num_tokens": 32,
+}
 
 
 def written(folder: Path, recipe: dict[str, Any], **changes: Any) -> Path:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import segmentation_runs
 import yaml
-from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
+from labelled_scans import ball_and_box, write, write_pairs
 from pumit.export.seg_nrrd import write_seg_nrrd
 from pumit.segmentation import Algorithm, Segment, Segmentation
 from pumit.training.segmentation import run as segmentation_run
@@ -17,12 +18,8 @@ from pumit.volume import Volume
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 RECIPE: dict[str, Any] = {
-    "name": "made",
-    "network_sizes": TINY_SIZES,
+    **segmentation_runs.RECIPE,
     "data": {"classes": {"ball": 1, "box": 2}},
-    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
-    "device": "cpu",
-    "threads": 1,
     "schedule": {"log_every": 1, "precision": "fp32"},
 }
 

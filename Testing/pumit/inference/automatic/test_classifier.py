@@ -1,11 +1,9 @@
 """A classifier's checkpoint answers with probabilities, or says why it cannot."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
+from made_classifier import RECIPE, SIZES, save
 from pumit.errors import CheckpointError, VolumeError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.inference.automatic.segmentation import load_automatic
@@ -14,35 +12,6 @@ from pumit.models.consent import accept
 from pumit.models.user_index import register
 from pumit.networks.build import build_network
 from pumit.volume import Volume
-
-SIZES: dict[str, Any] = {
-    "dim": 16,
-    "depth": 1,
-    "num_heads": 2,
-    "hidden": 24,
-    "fixed_patch": [4, 4, 4],
-    "position_table": [2, 2, 2],
-}
-RECIPE: dict[str, Any] = {
-    "name": "made",
-    "version": "7",
-    "network": "pumit_classifier_small",
-    "sizes": SIZES,
-    "input": {"size": [8, 8, 8], "channels": 3, "intensity": {"method": "percentiles"}},
-    "classes": [{"name": "healthy"}, {"name": "sick"}],
-}
-
-
-def save(folder: Path, *, bias: tuple[float, float] = (0.0, 0.0), **changes: Any) -> Path:
-    """A classifier whose answer is its bias: the head's weights are zero."""
-    recipe = {**RECIPE, **changes}
-    torch.manual_seed(0)
-    state = build_network(recipe["network"], **recipe["sizes"]).state_dict()
-    state["head.weight"].zero_()
-    state["head.bias"] = torch.tensor(bias)
-    path = folder / "made.safetensors"
-    save_checkpoint(path, state, recipe)
-    return path
 
 
 def scan(rng: np.random.Generator, channels: int = 1) -> Volume:

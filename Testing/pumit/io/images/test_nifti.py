@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from generated_scans import itk_image, pattern, refused, rotation
+from placed_files import placed_files
 from pumit.errors import VolumeError
 from pumit.io.labels.label_source import read_labels
 from pumit.volume import Volume
@@ -57,36 +58,14 @@ def test_slope_and_intercept_are_applied_as_itk_does(tmp_path):
     np.testing.assert_array_equal(read(tmp_path, patched(SLOPE, "2f", 0, 50)).array, pattern())
 
 
-def test_big_endian_file_reads_the_same(tmp_path):
-    little = nifti(direction=rotation(10, 20, 30))
-    big = bytearray(len(little))
-    fields = "i10s18sihcc8h3fh3h8f3fhcc4f2i80s24s2h6f12f16s4s4s"
-    struct.pack_into(">" + fields, big, 0, *struct.unpack_from("<" + fields, little))
-    voxels = np.frombuffer(little, "<i2", offset=352)
-    big[352:] = voxels.astype(">i2").tobytes()
-    a, b = read(tmp_path, little), read(tmp_path, big)
-    np.testing.assert_array_equal(a.array, b.array)
-    np.testing.assert_array_equal(a.direction, b.direction)
-    assert b.array.dtype.isnative
-    assert a.origin_lps == b.origin_lps
-
-
-def test_version_2_file_reads_the_same(tmp_path):
-    one = nifti(direction=rotation(10, 20, 30))
-
-    def old(form: str, offset: int) -> tuple[Any, ...]:
-        return struct.unpack_from("<" + form, one, offset)
-
-    two = bytearray(544)
-    struct.pack_into("<i8s", two, 0, 540, b"n+2\0\r\n\x1a\n")
-    struct.pack_into("<2h8q", two, 12, *old("2h", DATATYPE), *old("8h", DIM))
-    struct.pack_into("<8d", two, 104, *old("8f", PIXDIM))
-    struct.pack_into("<q2d", two, 168, 544, 1.0, 0.0)
-    struct.pack_into("<2i6d12d", two, 344, *old("2h6f12f", QFORM_CODE))
-    struct.pack_into("<i", two, 500, one[UNITS])
-    a, b = read(tmp_path, one), read(tmp_path, two + one[352:])
-    np.testing.assert_array_equal(a.array, b.array)
-    np.testing.assert_allclose(a.index_to_world((4, 5, 6)), b.index_to_world((4, 5, 6)), atol=1e-5)
+@pytest.mark.parametrize("kind", ["of version 2", "big-endian"])
+def test_other_layouts_read_the_same(tmp_path, kind):
+    volume = Volume(pattern(), (2.5, 0.9, 0.7), (-10.0, 20.0, 30.0), rotation(10, 20, 30))
+    files = {what: content for what, _, content in placed_files(volume)}
+    plain, found = (read(tmp_path, files[f"NIfTI {what}"]) for what in ("plain", kind))
+    np.testing.assert_array_equal(found.array, pattern())
+    np.testing.assert_allclose(grid(found), grid(plain), atol=1e-6)
+    assert found.array.dtype.isnative
 
 
 def test_data_behind_header_extensions_is_found(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import made_classifier
 import numpy as np
 import pytest
 import SimpleITK
@@ -30,13 +31,7 @@ from safetensors.torch import load_file
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
-SIZES: dict[str, Any] = {
-    "dim": 16,
-    "depth": 1,
-    "num_heads": 2,
-    "hidden": 24,
-    "fixed_patch": [4, 4, 4],
-}
+SIZES = {k: v for k, v in made_classifier.SIZES.items() if k != "position_table"}
 RECIPE: dict[str, Any] = {
     "task": "classification",
     "name": "made",

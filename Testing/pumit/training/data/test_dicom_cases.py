@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from generated_scans import touch
 from label_objects_made import (
     a_series,
     a_volume,
@@ -35,13 +36,6 @@ def find(folder: Path, **data: Any) -> FoundCases:
 
 def messages(found: FoundCases) -> list[str]:
     return [str(problem) for problem in found.problems]
-
-
-def touch(folder: Path, *names: str) -> None:
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
 
 
 @pytest.fixture(scope="module")

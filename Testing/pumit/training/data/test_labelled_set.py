@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generated_scans import touch
 from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
 from pumit.export.seg_nrrd import write_seg_nrrd
@@ -26,14 +27,6 @@ def find(root: Path, /, **data: Any) -> LabelledSet:
     if not (root / "dataset.json").exists():
         data.setdefault("classes", CLASSES)  # or they are read off the labels
     return find_labelled_set(read_model(LabelledData, data, "data"), lambda text: root / text)
-
-
-def touch(folder: Path, *names: str) -> Path:
-    for name in names:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return folder
 
 
 def test_files_of_one_name_are_a_case(tmp_path):

@@ -4,19 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from pretraining_runs import VIT_SIZES
 from pumit.networks.build import build_network
 from pumit.training.pretraining.image_source import ImageSource
 from pumit.training.pretraining.mim import MimTask, imagenet_normalised
 from pumit.training.recipes.pretraining import CropSize
-
-VIT: dict[str, Any] = {
-    "dim": 16,
-    "depth": 2,
-    "num_heads": 2,
-    "hidden": 24,
-    "position_table": (1, 2, 2),
-    "num_tokens": 32,
-}
 
 
 def task() -> MimTask:
@@ -25,7 +17,7 @@ def task() -> MimTask:
     tokenizer.quantizer.projection.weight.data.mul_(50)  # tokens that differ
     crop = CropSize(depth=16, in_plane=32)
     source = ImageSource([crop], images=None, real_share=0, batch_size=2, generated_size=16)
-    return MimTask(build_network("pumit_vit_b_mim", **VIT), tokenizer, source)
+    return MimTask(build_network("pumit_vit_b_mim", **VIT_SIZES), tokenizer, source)
 
 
 def drawn(t: MimTask, da0: int, seed: int = 0) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from pretraining_runs import IMAGES, written
+from pretraining_runs import IMAGES, VIT_SIZES, written
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.tokenizer.reconstruction import load_tokenizer
 from pumit.models.card import kind_of
@@ -30,14 +30,7 @@ VIT: dict[str, Any] = {
     **IMAGES,
     "name": "tiny_vit",
     "network": "pumit_vit_small_mim",
-    "network_sizes": {
-        "dim": 16,
-        "depth": 2,
-        "num_heads": 2,
-        "hidden": 24,
-        "position_table": [1, 2, 2],
-        "num_tokens": 32,
-    },
+    "network_sizes": VIT_SIZES,
 }
 
 
