@@ -23,7 +23,7 @@ _ENDS = ("RL", "AP", "SI")
 
 
 def compose(
-    panel: QtWidgets.QWidget | None,
+    panel: QtWidgets.QWidget,
     views: Sequence[View],
     path: str | Path,
     size: tuple[int, int] = (1500, 900),
@@ -31,7 +31,7 @@ def compose(
     """Draw a panel and up to four views, and write the picture as a PNG.
 
     Args:
-        panel: A module's panel, drawn on the left; None for views alone.
+        panel: A module's panel, drawn on the left.
         views: Views; Red, 1, Green and Yellow take Slicer's places, others what is free.
         path: Where to write.
         size: Width and height in pixels.
@@ -44,7 +44,7 @@ def compose(
     image.fill(QtGui.QColor("#1e1e1e"))
     painter = QtGui.QPainter(image)
     try:
-        left = 0 if panel is None else _drawPanel(painter, panel, height) + _GAP
+        left = _drawPanel(painter, panel, height) + _GAP
         for view, cell in zip(views, _cells(views, left, width, height), strict=True):
             _drawView(painter, view, cell)
     finally:

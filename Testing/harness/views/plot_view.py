@@ -8,19 +8,12 @@ import vtk
 
 from harness.views.view_window import grabbed
 
-_KINDS = {
-    slicer.vtkMRMLPlotSeriesNode.PlotTypeLine: vtk.vtkChart.LINE,
-    slicer.vtkMRMLPlotSeriesNode.PlotTypeScatter: vtk.vtkChart.LINE,
-    slicer.vtkMRMLPlotSeriesNode.PlotTypeBar: vtk.vtkChart.BAR,
-    slicer.vtkMRMLPlotSeriesNode.PlotTypeScatterBar: vtk.vtkChart.BAR,
-}
-
 
 class PlotView:
     """A plot view that tests look at.
 
     Slicer's own, qMRMLPlotView, is a widget in C++ that slicer-core does not bring; what it reads
-    from the nodes is read here: type, columns, colour, width, marker, titles and legend.
+    from the nodes is read here: columns, colour, width, marker, titles and legend.
 
     Args:
         name: The view node's singleton tag.
@@ -91,12 +84,12 @@ class PlotView:
         tableNode = series.GetTableNode() if series is not None else None
         if tableNode is None or tableNode.GetNumberOfRows() == 0:
             return
-        plot = self._chart.AddPlot(_KINDS[series.GetPlotType()])
+        assert series.GetPlotType() == series.PlotTypeScatter
+        plot = self._chart.AddPlot(vtk.vtkChart.LINE)
         columns = (series.GetXColumnName(), series.GetYColumnName())
         plot.SetInputData(tableNode.GetTable(), *columns)
         plot.SetLabel(series.GetName())
         plot.SetColorF(*series.GetColor())
         plot.SetWidth(series.GetLineWidth())
-        if isinstance(plot, vtk.vtkPlotPoints):
-            plot.SetMarkerStyle(series.GetMarkerStyle())
-            plot.SetMarkerSize(series.GetMarkerSize())
+        plot.SetMarkerStyle(series.GetMarkerStyle())
+        plot.SetMarkerSize(series.GetMarkerSize())

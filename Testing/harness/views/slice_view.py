@@ -83,19 +83,12 @@ class SliceView(ViewWindow):
                 matrix.SetElement(row, column, axes[row, column])
         self.sliceNode.UpdateMatrices()
 
-    def show(self, volumeNode: slicer.vtkMRMLVolumeNode, offset: float | None = None) -> None:
-        """Show a volume in the background, fitted to the view.
-
-        Args:
-            volumeNode: The volume.
-            offset: Position of the slice along its normal, mm; the middle where absent.
-        """
+    def show(self, volumeNode: slicer.vtkMRMLVolumeNode) -> None:
+        """Show the middle of a volume in the background, fitted to the view."""
         self.compositeNode.SetBackgroundVolumeID(volumeNode.GetID())
         self.sliceLogic.ResizeSliceNode(*self.size)
         self.sliceLogic.FitSliceToBackground()
         self.sliceLogic.SnapSliceOffsetToIJK()
-        if offset is not None:
-            self.sliceLogic.SetSliceOffset(offset)
         self._onLogicModified()
 
     def jumpTo(self, ras: Sequence[float]) -> None:

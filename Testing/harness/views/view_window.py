@@ -97,25 +97,22 @@ class ViewWindow:
         self.press(x, y, button, **modifiers)
         self.release(x, y, button, **modifiers)
 
-    def drag(
-        self, start: XY, *stops: XY, steps: int = 8, button: str = "Left", **modifiers: bool
-    ) -> None:
+    def drag(self, start: XY, *stops: XY, steps: int = 8, **modifiers: bool) -> None:
         """Press at a position, move through others and release at the last.
 
         Args:
             start: Where the button is pressed.
             stops: Positions passed on the way.
             steps: Mouse moves between two positions.
-            button: Left, Middle or Right.
             modifiers: `shift`, `control`.
         """
         self.enter()
         self.move(*start, **modifiers)
-        self.press(*start, button, **modifiers)
+        self.press(*start, **modifiers)
         for begin, end in zip((start, *stops), stops, strict=False):
             for part in np.linspace(0, 1, steps + 1)[1:]:
                 self.move(*(np.asarray(begin) * (1 - part) + np.asarray(end) * part), **modifiers)
-        self.release(*(stops[-1] if stops else start), button, **modifiers)
+        self.release(*(stops[-1] if stops else start), **modifiers)
 
     def key(
         self, symbol: str, x: float | None = None, y: float | None = None, **modifiers: bool
