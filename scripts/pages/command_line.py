@@ -11,9 +11,10 @@ from pumit.cli.main import COMMANDS, Help
 
 _INTRODUCTION = """# The command line
 
-Written from the program itself (`python scripts/write_reference.py`). `pumit --version` tells the
-version, `pumit --verbose COMMAND` logs what happens on standard error. A failing command prints one
-line with the reason, exits with status 2 and leaves no half-written file; after Ctrl+C it is 130.
+This page is generated from the program (`python scripts/write_reference.py`). `pumit --version`
+prints the version, and `pumit --verbose COMMAND` logs to standard error. A failed command prints
+one line with the reason, returns exit status 2 and leaves no half-written file. After Ctrl+C the
+status is 130.
 """
 
 

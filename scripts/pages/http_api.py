@@ -10,8 +10,8 @@ from pumit.server.sessions.engine import SegmenterEngine
 
 _INTRODUCTION = """# The HTTP API
 
-Written from the server's own description (`/openapi.json`, with the bearer token); the same as a
-file: [openapi.json](openapi.json). Every request but `/healthz` and `/readyz` carries
+This page is generated from the server's description (`/openapi.json`, with the bearer token; also a
+file: [openapi.json](openapi.json)). Every request except `/healthz` and `/readyz` carries
 `Authorization: Bearer TOKEN`. A refusal is JSON with one sentence under `detail`.
 
 Requests that compute (`predict`, `segment_automatically`, `find`, `reconstruct`) are answered with
@@ -28,9 +28,8 @@ If the request fails, the last line is `{"status":409,"detail":"...","error":"Ca
 status and the JSON of any other refusal. Close the connection to cancel. A newer request for the
 same segment cancels the earlier one.
 
-Endpoints under
-`/pumit/v3` are PUMIT's own; those without are the protocol of nnInteractive 2.6. What a version
-promises: [versions](versions.md).
+Endpoints under `/pumit/v3` are PUMIT's own; the others are the protocol of nnInteractive 2.6.
+[Versions](versions.md) states what a version promises.
 """
 
 

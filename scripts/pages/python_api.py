@@ -7,21 +7,22 @@ from pathlib import Path
 
 _INTRODUCTION = """# Python
 
-Written from the docstrings. A program needs mostly these; the packages follow below.
+This page is generated from the docstrings. Most programs need only these; the packages follow
+below.
 
 - [`pumit.segment`][pumit.simple.segment], [`predict`][pumit.simple.predict],
-  [`save`][pumit.simple.save]: a mask from a click, labels from a model, a file from either;
+  [`save`][pumit.simple.save]: a mask from a click, labels from a model, and a file from either;
 - [`pumit.Volume`][pumit.volume.Volume]: a scan with its place in the patient; read by
   [`Volume.read`][pumit.volume.Volume.read];
 - [`pumit.load_segmenter`][pumit.inference.interactive.segmenter.load_segmenter]: a model, by
   its name or from a file;
-- [`pumit.InteractiveSession`][pumit.inference.interactive.session.InteractiveSession]: clicks in,
-  masks out;
+- [`pumit.InteractiveSession`][pumit.inference.interactive.session.InteractiveSession]: masks from
+  clicks;
 - [`pumit.client`](pumit.client.md): the same through a server;
-- [`pumit.errors`](pumit.md): what can be caught.
+- [`pumit.errors`](pumit.md): the exceptions.
 
 Arrays are (D, H, W), spacing follows array order, world coordinates are LPS millimetres. Names that
-begin with an underscore may change at any time; what else is promised: [versions](../versions.md).
+begin with an underscore may change at any time ([versions](../versions.md)).
 
 ## Packages
 

@@ -10,8 +10,9 @@ import pumit
 
 _INTRODUCTION = """# Python, in short
 
-Written from the program itself (`python scripts/write_reference.py`): what `import pumit` offers.
-Examples: [from Python](../how-to/python.md). The site (`python3 scripts/docs.py`) has all packages.
+This page is generated from the program (`python scripts/write_reference.py`). It lists the names of
+`import pumit`; [Python](../how-to/python.md) has examples. The site (`python3 scripts/docs.py`) has
+all packages.
 """
 # First the one-call functions, then the classes for several predictions on one scan.
 _ORDER = (

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 _INTRODUCTION = """# Keys of recipes
 
-Written from the program itself. A recipe is a YAML file; `pumit train`, `pumit pretrain` and `pumit
-compare` read it once, before anything else: a key that is misspelt is answered with the nearest
-right one. `pumit plan RECIPE --check` checks a recipe and trains nothing. What is left out has the
-default; `required` stands where there is none. The recipes that ship are examples of each kind.
+This page is generated from the program. A recipe is a YAML file. `pumit train`, `pumit pretrain`
+and `pumit compare` check it first; the error for a misspelt key names the nearest valid one.
+`pumit plan RECIPE --check` only checks a recipe. A key that is omitted has its default;
+`required` keys have none. The shipped recipes are examples of each kind.
 """
 
 
