@@ -8,8 +8,7 @@ import pydicom
 import pytest
 import SimpleITK
 import torch
-from pumit.cli.demo import CLICKS, remove_earlier_scan
-from pumit.errors import ExportError
+from pumit.cli.demo import CLICKS
 from pumit.export.dicom_series import write_dicom_series
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
@@ -84,15 +83,18 @@ def test_demo_below_a_file_is_one_line(refused, tmp_path):
 
 
 @pytest.mark.usefixtures("balls")
-@pytest.mark.parametrize("kind", ["text", "folder", "patient", "file"])
+@pytest.mark.parametrize("kind", ["text", "folder", "patient", "file", "note"])
 def test_demo_never_removes_what_it_did_not_make(refused, tmp_path, kind):
     """A user may have a folder `scan` of one's own where the results go."""
     series = tmp_path / "scan"
     if kind == "file":
         series.write_text("mine")
-    elif kind == "patient":
+    elif kind in ("patient", "note"):
         volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
-        write_dicom_series(volume, series, patient_id="SOMEONE")
+        patient = "SOMEONE" if kind == "patient" else "PUMIT-DEMO"
+        write_dicom_series(volume, series, patient_id=patient)
+        if kind == "note":  # one foreign file in an earlier scan
+            (series / "notes.txt").write_text("mine")
     else:
         series.mkdir()
         if kind == "text":
@@ -100,12 +102,3 @@ def test_demo_never_removes_what_it_did_not_make(refused, tmp_path, kind):
         else:
             (series / "below").mkdir()
     assert "not from a demonstration" in refused("demo", "--output", tmp_path)
-
-
-def test_one_foreign_file_keeps_an_earlier_scan(tmp_path):
-    volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
-    write_dicom_series(volume, tmp_path / "scan", patient_id="PUMIT-DEMO")
-    (tmp_path / "scan" / "notes.txt").write_text("mine")
-    with pytest.raises(ExportError):
-        remove_earlier_scan(tmp_path / "scan")
-    assert len(list((tmp_path / "scan").iterdir())) == 5

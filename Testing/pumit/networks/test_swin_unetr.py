@@ -27,14 +27,7 @@ def tiny(**changes: Any) -> nn.Module:
 
 def test_it_answers_as_monais_network_does():
     ours = tiny()
-    theirs = SwinUNETR(
-        in_channels=2,
-        out_channels=3,
-        feature_size=12,
-        depths=(1, 1, 1, 1),
-        num_heads=(1, 1, 2, 2),
-        window_size=2,
-    ).eval()
+    theirs = SwinUNETR(in_channels=2, out_channels=3, **TINY).eval()
     theirs.load_state_dict(ours.network.state_dict())
     x = torch.randn(1, 2, 32, 32, 64)
     with torch.no_grad():

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loopback_server import TOKEN, Running, start_server
+from loopback_server import TOKEN, Running
 from PIL import Image
 from placed_files import placed_files
 from pumit.export.dicom_series import write_dicom_series
 from pumit.export.nifti import nifti_bytes
 from pumit.io.labels.label_file import read_label_file
 from pumit.prompts import AnswerPrompt, BoxPrompt, PointPrompt, ScribblePrompt
-from pumit.server.sessions.limits import Limits
 from pumit.system.wording import volume_text
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
@@ -56,19 +55,6 @@ def browser() -> Iterator:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *WEBGL])
         yield found
         found.close()
-
-
-@pytest.fixture
-def serve() -> Iterator:
-    started: list[Running] = []
-
-    def start(scan: Volume | None, port: int = 0) -> Running:
-        started.append(start_server(Limits(), scan, port=port))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
 
 
 class Tab:
@@ -159,11 +145,11 @@ class Tab:
 
 
 @pytest.fixture
-def opened(browser, serve) -> Iterator:
+def opened(browser, serving) -> Iterator:
     tabs: list[Tab] = []
 
     def open_tab(scan: Volume | None, size=SMALL) -> Tab:
-        tabs.append(Tab(browser, serve(scan), size))
+        tabs.append(Tab(browser, serving(scan), size))
         tabs[-1].enter()
         tabs[-1].says("Click inside" if scan else "of your own")
         return tabs[-1]
@@ -192,11 +178,11 @@ def nearest(volume: Volume, point_lps) -> np.ndarray:
     return volume.world_to_index(point_lps)
 
 
-def test_a_click_is_where_the_spot_is_seen_in_every_plane(tab, serve):
+def test_a_click_is_where_the_spot_is_seen_in_every_plane(tab, serving):
     for name, direction in DIRECTIONS.items():
         volume = spotted(direction)
         if name != "axial":
-            tab.visit(serve(volume))
+            tab.visit(serving(volume))
             tab.enter()
             tab.says("Click inside")
         # The plane of the scan's own slices shows the spot; from there the others follow.
@@ -446,8 +432,8 @@ def test_all_can_be_done_with_the_keyboard_and_nothing_is_cut(opened):
     assert tab.page.get_by_label("Work on Segment 3").is_checked()
 
 
-def test_the_token_is_asked_for_once_and_comes_into_no_address(browser, serve):
-    tab = Tab(browser, serve(spotted(DIRECTIONS["axial"])))
+def test_the_token_is_asked_for_once_and_comes_into_no_address(browser, serving):
+    tab = Tab(browser, serving(spotted(DIRECTIONS["axial"])))
     tab.enter("another-token-0123456789")
     tab.page.locator("#wrong", has_text="does not accept").wait_for()
     tab.enter()
@@ -662,13 +648,13 @@ def test_a_session_keeps_its_scan_if_the_next_one_is_refused_and_is_opened_again
         tab.expire()
 
 
-def restarted(tab, serve, scan: Volume) -> Running:
+def restarted(tab, serving, scan: Volume) -> Running:
     """Another server at the address of the tab's one, which has ended."""
     tab.server.stop()
-    return serve(scan, int(tab.server.url.rpartition(":")[2]))
+    return serving(scan, int(tab.server.url.rpartition(":")[2]))
 
 
-def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, serve, tmp_path):
+def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, serving, tmp_path):
     shown = tab.server.state.scan
     (tmp_path / "series").mkdir()
     write_dicom_series(shown, tmp_path / "series", patient_id="OTHER")
@@ -681,7 +667,7 @@ def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, ser
     x, y = tab.brightest(2)
     problem = tab.page.locator("#problem", has_text="shows another scan than the one that is open")
     for what, scan in next_scans.items():
-        tab.server = restarted(tab, serve, scan)
+        tab.server = restarted(tab, serving, scan)
         tab.page.mouse.click(x, y)
         problem.wait_for()
         for ending in ("nii.gz", "seg.nrrd"):
@@ -701,7 +687,7 @@ def test_a_tab_left_open_gets_no_answer_and_no_file_about_the_next_scan(tab, ser
         assert len(tab.server.state.leases) == 0, what
         # The mask is still there, and its scan can be opened again.
         assert tab.page.evaluate("current().prompts.length") == 1
-    again = restarted(tab, serve, shown)
+    again = restarted(tab, serving, shown)
     with tab.page.expect_download():
         tab.page.locator("[data-format='nii.gz']").click()
     assert len(again.engine.sessions) == 1
