@@ -747,14 +747,17 @@ def test_the_selected_scan_stays_selected_when_the_list_is_sorted_again(modules,
 # --- where scans come from ------------------------------------------------------------------------
 
 
-def createOfScene(modules: CampaignModules) -> Campaign:
+def createOf(
+    modules: CampaignModules, source: str, classes: str = "liver", series: str = ""
+) -> Campaign:
+    """Make a campaign of the scene, or of series of Slicer's DICOM database."""
     ui = modules.ui
     modules.press(ui.campaignNewButton)
-    modules.choose(ui.campaignSourceSelector, "scene")
+    modules.choose(ui.campaignSourceSelector, source)
     # As a user may type it.
     folder = modules.folder.parent / ".." / modules.folder.parent.name / modules.folder.name
     ui.campaignFolderEdit.currentPath = str(folder)
-    ui.campaignClassesEdit.text = "liver"
+    ui.campaignSeriesEdit.text, ui.campaignClassesEdit.text = series, classes
     modules.press(ui.campaignCreateButton)
     modules.look()
     return modules.campaign
@@ -769,7 +772,7 @@ def test_a_campaign_of_the_scene_keeps_what_is_drawn_as_drafts(modules):
     part = np.zeros((6, 9, 11), np.uint8)
     part[0, :2, :2] = 1
     modules.addSegmentation(node, "two", spleen=part, liver=part)
-    campaign = createOfScene(modules)
+    campaign = createOf(modules, "scene")
     assert [s.name for s in campaign.scans()] == list(names)
     first, second = campaign.scans()
     assert campaign.files(first).shown is not None
@@ -792,7 +795,7 @@ def test_a_scan_under_a_transform_is_taken_where_its_segments_are(modules):
     transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
     node.SetAndObserveTransformNodeID(transform.GetID())
     modules.addSegmentation(node, "drawn")
-    campaign = createOfScene(modules)
+    campaign = createOf(modules, "scene")
     (scan,) = campaign.scans()
     shown = campaign.files(scan).shown
     assert shown is not None
@@ -808,7 +811,7 @@ def test_a_scan_of_many_dicom_files_is_taken_whole(modules, tmp_path):
     volume, _labels = makeScan(0)
     write_dicom_series(volume, tmp_path / "series")
     modules.addSegmentation(loadSeries(tmp_path / "series", None), "drawn")
-    campaign = createOfScene(modules)
+    campaign = createOf(modules, "scene")
     (scan,) = campaign.scans()
     assert (campaign.volume(scan).shape, scan.state) == (volume.shape, "open")
     assert campaign.files(scan).shown is not None
@@ -834,7 +837,7 @@ def test_series_of_one_folder_keep_their_own_segments(modules, dicomDatabase, tm
         for file in folder.glob("*.dcm"):
             file.rename(shared / f"{number}-{file.name}")
     indexFolder(dicomDatabase, shared)
-    campaign = createOfScene(modules)
+    campaign = createOf(modules, "scene")
     assert all(s.series for s in campaign.scans())
     drawn = [s for s in campaign.scans() if campaign.files(s).shown is not None]
     assert [len(campaign.scans()), len(drawn)] == [2, 1]
@@ -846,12 +849,12 @@ def test_a_campaign_of_the_scene_overwrites_no_scan_of_another_one(modules):
     import slicer
 
     modules.addVolume("CT")
-    (scan,) = createOfScene(modules).scans()
+    (scan,) = createOf(modules, "scene").scans()
     before = scan.path.read_bytes()
     modules.press(modules.ui.campaignNewButton)
     slicer.mrmlScene.Clear()
     modules.addVolume("CT", seed=1)
-    createOfScene(modules)
+    createOf(modules, "scene")
     assert "There is a campaign" in modules.status
     assert scan.path.read_bytes() == before
     assert [file.name for file in modules.folder.rglob("*.nrrd")] == ["CT.nrrd"]
@@ -863,7 +866,7 @@ def test_scans_of_the_scene_overwrite_no_file_of_the_user_or_of_another_scan(mod
     own.write_text("mine", encoding="utf-8")
     for seed, name in enumerate(("CT", "ct", "CT")):  # some file systems ignore case
         modules.addVolume(name, seed=seed)
-    scans = createOfScene(modules).scans()
+    scans = createOf(modules, "scene").scans()
     assert own.read_text(encoding="utf-8") == "mine"
     assert len({scan.name.lower() for scan in scans}) == 3
 
@@ -921,14 +924,7 @@ def test_series_that_only_share_a_folder_are_left_out(modules, dicomDatabase, tm
             dataset.SeriesDescription = f"phase {number}"
             dataset.save_as(tmp_path / "pacs" / f"{number}-{file.name}")
     indexFolder(dicomDatabase, tmp_path / "pacs")
-    ui = modules.ui
-    modules.press(ui.campaignNewButton)
-    modules.choose(ui.campaignSourceSelector, "database")
-    ui.campaignFolderEdit.currentPath = str(modules.folder)
-    ui.campaignSeriesEdit.text = "phase 1"
-    ui.campaignClassesEdit.text = "outer"
-    modules.press(ui.campaignCreateButton)
-    modules.look()
+    createOf(modules, "database", "outer", "phase 1")
     assert modules.ui.campaignTitleLabel.text == "2 scans: 1 open, 1 left out"
     assert "1 series" in modules.status
 
@@ -944,15 +940,9 @@ def test_a_campaign_of_slicers_dicom_database_writes_dicom_seg(modules, dicomDat
         folder.parent.mkdir(exist_ok=True)
         write_dicom_series(volume, folder, patient_name="Doe^J", patient_id=f"77-{number}")
         indexFolder(dicomDatabase, folder)
-    ui = modules.ui
-    modules.press(ui.campaignNewButton)
-    modules.choose(ui.campaignSourceSelector, "database")
-    ui.campaignFolderEdit.currentPath = str(modules.folder)
-    ui.campaignClassesEdit.text = "outer, inner"
-    ui.campaignReviewerEdit.text = "Ada"
-    ui.campaignReviewerEdit.editingFinished.emit()
-    modules.press(ui.campaignCreateButton)
-    modules.look()
+    modules.ui.campaignReviewerEdit.text = "Ada"
+    modules.ui.campaignReviewerEdit.editingFinished.emit()
+    createOf(modules, "database", "outer, inner")
     assert modules.ui.campaignTitleLabel.text == "2 scans: 2 open"
     modules.pressAction()
     logic = modules.segment.logic
