@@ -13,6 +13,7 @@ from pumit.system.consent import is_restricted
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.step import (
+    DivergedError,
     MemoryShortError,
     WorkerLostError,
     fewer_workers,
@@ -171,7 +172,16 @@ def _train_all(job: TrainingJob[Any]) -> Path:
     """Run all trials with the current plan, evaluate the best, and return its checkpoint."""
     run = job.run
     run.save_recipe(**job.decided_keys())
-    best = [_train(job, trial) for trial in job.trials()]
+    best, trials = [], job.trials()
+    for trial in trials:
+        try:
+            best.append(_train(job, trial))
+        except DivergedError:  # such as the largest rate of a grid
+            if not best and trial is trials[-1]:
+                raise
+            rate = trial.schedule.learning_rate
+            sentence = f"The learning rate {rate:g} diverges and is left out."
+            run.report({**trial.facts, "event": "diverged", "sentence": sentence})
     if run.is_first:
         job.evaluate_best(best)
     return run.model

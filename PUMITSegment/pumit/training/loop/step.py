@@ -42,6 +42,10 @@ class MemoryShortError(TrainingError):
     """There is not enough memory."""
 
 
+class DivergedError(TrainingError):
+    """A loss is not finite, or too many successive gradients are unusable."""
+
+
 class WorkerLostError(MemoryShortError):
     """A worker process was killed by the system, most often for lack of memory."""
 
@@ -138,7 +142,7 @@ class Step:
         """Take one step; return whether a save is due, and the pending request.
 
         Raises:
-            TrainingError: If a loss is not finite, or too many successive gradients are unusable.
+            DivergedError: If a loss is not finite, or too many successive gradients are unusable.
             MemoryShortError: If there is not enough memory.
         """
         run, position, schedule = self.run, self.run.position, self.run.schedule
@@ -168,7 +172,7 @@ class Step:
         found = largest(torch.cat([flags, known]))
         has_bad_loss, is_useless, elapsed, is_save_due, requested = found
         if has_bad_loss:
-            raise TrainingError(self._about_loss(losses.tolist(), cases))
+            raise DivergedError(self._about_loss(losses.tolist(), cases))
         # 5. Update, unless the gradient is not finite or too large.
         broadcast_buffers(run.network)
         if is_useless:
@@ -247,7 +251,7 @@ class Step:
             if layer is None:
                 raise
             about = self._about_loss([math.nan], [cases_of(batch)])
-            raise TrainingError(f"{about} The first such number is in {layer}.") from None
+            raise DivergedError(f"{about} The first such number is in {layer}.") from None
 
     @property
     def _here(self) -> str:
@@ -258,7 +262,7 @@ class Step:
         position.skipped += 1
         logger.warning("step %d: the gradient is %s; skipped", position.step + 1, kind)
         if position.skipped > MOST_SKIPPED:
-            raise TrainingError(
+            raise DivergedError(
                 f"{self._here}: the gradient is {kind} (norm {norm:.3g}), as in the "
                 f"{MOST_SKIPPED} steps before. {self.run.kept} Look at the data, {REMEDY}"
             )

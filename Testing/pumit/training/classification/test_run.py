@@ -14,13 +14,14 @@ import pytest
 import SimpleITK
 import torch
 import yaml
-from pumit.errors import CheckpointError, DiskFullError, PumitError
+from pumit.errors import CheckpointError, DiskFullError, PumitError, TrainingError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.runs import read_log
 from pumit.training.classification import run as classification_run
 from pumit.training.classification.run import plan_of, read_data
+from pumit.training.loop.step import Step
 from pumit.training.model_card.write import write_card
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
@@ -149,6 +150,23 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(trained, folder):
     ]
     assert {1, 2, 3} < found[1].keys()  # each part ends with a validation
     assert found[0].items() <= found[1].items()
+
+
+def test_a_rate_that_diverges_is_left_out_and_the_others_are_trained(folder, monkeypatch):
+    taken = Step._gradients_everywhere
+
+    def diverging(step: Step) -> Any:
+        losses, cases = taken(step)
+        return losses * (float("nan") if step.run.schedule.learning_rate > 0.1 else 1.0), cases
+
+    monkeypatch.setattr(Step, "_gradients_everywhere", diverging)
+    path = run(folder, learning_rates=[0.9, 3e-3])
+    assert read_recipe(path)[0]["training"]["learning_rate"] == 0.003
+    (event,) = [r for r in read_log(path.parent)[0] if r.get("event") == "diverged"]
+    assert event["learning_rate"] == 0.9
+    assert event["sentence"] == "The learning rate 0.9 diverges and is left out."
+    with pytest.raises(TrainingError, match=r"Step 1: the loss .* lower learning_rate"):
+        run(folder, "none", learning_rates=[0.9, 0.8])
 
 
 def test_a_folder_per_class_is_learned_from(tmp_path, rng):
