@@ -13,6 +13,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.geometry import PLANAR_SLICE_SPACING_MM
 from pumit.io.dicom.files import read_header
 from pumit.io.parser_errors import parsing
+from pumit.runs import LOG
 from pumit.system.wording import count_of, listed
 from pumit.training.classification.cases import (
     SPLITS,
@@ -278,7 +279,8 @@ def _scans_of(folder: Path) -> Scans:
     Raises:
         PumitError: If there is no class, or a class is empty.
     """
-    scans = {inner.name: _scans_in(inner) for inner in _visible(folder) if inner.is_dir()}
+    inside = [path for path in _visible(folder) if path.is_dir() and not _holds_runs(path)]
+    scans = {inner.name: _scans_in(inner) for inner in inside}
     if not scans:
         raise PumitError(
             f"The folder {folder.name!r} holds no folders; it needs one for each class."
@@ -311,6 +313,11 @@ def _is_of_patient(folder: Path) -> bool:
     names = [path.name.lower() for path in inner if not path.is_dir()]
     has_volumes = any(name.endswith(VOLUMES) for name in names)
     return has_volumes or (bool(inner) and all(name.endswith(PICTURES) for name in names))
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Whether a folder is an earlier training, or holds some, as `runs` does."""
+    return (folder / LOG).is_file() or any(folder.glob(f"*/{LOG}"))
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -37,6 +37,15 @@ def test_each_class_is_split_by_its_share(tmp_path):
     assert names(data) == names(again) != names(read_class_folders(tmp_path / "set", seed=2))
 
 
+def test_folders_of_earlier_runs_are_no_classes(tmp_path):
+    fill(tmp_path, {"sick": 5, "healthy": 5})
+    for run in (tmp_path / "runs" / "first", tmp_path / "second"):
+        (run / "prepared").mkdir(parents=True)
+        (run / "log.jsonl").write_text("{}")
+        (run / "scores.png").write_bytes(b"")
+    assert read_class_folders(tmp_path).classes == ("healthy", "sick")
+
+
 def test_no_patient_is_torn_apart(tmp_path):
     for i in range(60):
         inner = tmp_path / ("ill", "well")[i % 2]
