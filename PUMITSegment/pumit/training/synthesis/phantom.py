@@ -51,9 +51,11 @@ class Phantom:
         return (float(x), float(y), float(z))
 
 
-def _ball(mm: Floats, centre: tuple[float, ...], radii: tuple[float, ...], wobble: Floats) -> Mask:
-    middle, extent = (np.array(v, np.float32).reshape(3, 1, 1, 1) for v in (centre, radii))
-    return np.asarray(np.sqrt((((mm - middle) / extent) ** 2).sum(0)) < 1 + wobble)
+def _ball(
+    mm: tuple[Floats, ...], centre: tuple[float, ...], radii: tuple[float, ...], wobble: Floats
+) -> Mask:
+    z, h, w = (((a - c) / r) ** 2 for a, c, r in zip(mm, centre, radii, strict=True))
+    return np.asarray(np.sqrt(z + h + w) < 1 + wobble)
 
 
 def _noise(rng: np.random.Generator, length_mm: float) -> Floats:
@@ -65,7 +67,8 @@ def _noise(rng: np.random.Generator, length_mm: float) -> Floats:
     noise = rng.standard_normal(cells).astype(np.float32)
     places = [np.linspace(0, n - 1, m) for n, m in zip(cells, SHAPE, strict=True)]
     smooth = resampled(noise, places)
-    return np.asarray(smooth / max(float(smooth.std()), 1e-3))
+    smooth /= max(float(smooth.std()), 1e-3)
+    return smooth
 
 
 def _blurred(array: Floats, sigma: tuple[float, float, float]) -> Floats:
@@ -85,14 +88,14 @@ def torso_phantom(seed: int = 10) -> Phantom:
         for n, s in zip(SHAPE, SPACING_MM, strict=True)
     ]
     # 1. Coordinates in mm from the centre of the grid.
-    mm = np.stack(np.meshgrid(*axes, indexing="ij")).astype(np.float32)  # (3, D, H, W)
+    mm = tuple(np.meshgrid(*axes, indexing="ij", sparse=True))  # (D, 1, 1), (1, H, 1), (1, 1, W)
     z, h, w = mm
     # 2. Nested shells: subcutaneous fat, muscle, visceral fat.
     body = np.sqrt((h / 118) ** 2 + (w / 160) ** 2) + wobble(120, 0.012)
     hu = np.full(SHAPE, -1000.0, dtype=np.float32)
-    hu = np.where(body < 1.0, -100 + wobble(20, 6), hu)
-    hu = np.where(body < 0.9, 55 + wobble(15, 6), hu)
-    hu = np.where(body < 0.8, -95 + wobble(25, 8), hu)
+    np.copyto(hu, -100 + wobble(20, 6), where=body < 1.0)
+    np.copyto(hu, 55 + wobble(15, 6), where=body < 0.9)
+    np.copyto(hu, -95 + wobble(25, 8), where=body < 0.8)
     # 3. Disjoint organs; renal hilum; vessels and a lesion in the liver.
     masks: dict[str, Mask] = {}
     for name, (centre, radii, value) in ORGANS.items():
@@ -100,30 +103,30 @@ def torso_phantom(seed: int = 10) -> Phantom:
         for other in masks.values():
             mask &= ~other
         masks[name] = mask
-        hu = np.where(mask, value + wobble(12, 5), hu)
+        np.copyto(hu, value + wobble(12, 5), where=mask)
     for side in ("left", "right"):
         (cz, ch, cw), _, _ = ORGANS[f"{side} kidney"]
         hilum = _ball(mm, (cz, ch, cw * 0.8), (22, 8, 10), wobble(20, 0.15))
-        hu = np.where(hilum & masks[f"{side} kidney"], 40.0, hu)
+        np.copyto(hu, 40.0, where=hilum & masks[f"{side} kidney"])
     for k in range(5):  # vessels of the liver
         a, b = (rng.random(2) - 0.5).tolist()
         line = (h + 10 + 60 * a + 0.4 * z) ** 2 + (w + 62 + 70 * b - (0.5 - 0.2 * k) * z) ** 2
-        hu = np.where((np.sqrt(line) < 5) & masks["liver"], 170.0, hu)
+        np.copyto(hu, 170.0, where=(np.sqrt(line) < 5) & masks["liver"])
     lesion = _ball(mm, (28, -18, -82), (17, 16, 16), wobble(20, 0.12)) & masks["liver"]
     masks["liver lesion"] = lesion
-    hu = np.where(lesion, 45 + wobble(8, 5), hu)
+    np.copyto(hu, 45 + wobble(8, 5), where=lesion)
     # 4. Spine with discs and canal, aorta, ribs.
     spine = ((h - 62) / 20) ** 2 + (w / 23) ** 2
-    hu = np.where(spine < 1, 180 + wobble(6, 40), hu)
-    hu = np.where((spine < 1) & (spine > 0.75), 480.0, hu)
+    np.copyto(hu, 180 + wobble(6, 40), where=spine < 1)
+    np.copyto(hu, 480.0, where=(spine < 1) & (spine > 0.75))
     disc = (spine < 1) & ((z % 36) < 7)
-    hu = np.where(disc, 80.0, hu)
-    hu = np.where(((h - 88) / 9) ** 2 + (w / 9) ** 2 < 1, 30.0, hu)
+    np.copyto(hu, 80.0, where=disc)
+    np.copyto(hu, 30.0, where=((h - 88) / 9) ** 2 + (w / 9) ** 2 < 1)
     masks["aorta"] = ((h - 26 - 6 * np.sin(z / 60)) / 11) ** 2 + ((w - 14) / 11) ** 2 < 1
-    hu = np.where(masks["aorta"], 190 + wobble(10, 4), hu)
+    np.copyto(hu, 190 + wobble(10, 4), where=masks["aorta"])
     angle = np.arctan2(h, w)
     ribs = (body > 0.815) & (body < 0.865) & (np.sin(z / 9 + 2.4 * np.cos(angle)) > 0.55)
-    hu = np.where(ribs, 420.0, hu)
+    np.copyto(hu, 420.0, where=ribs)
     # 5. Scanner blur and noise.
     hu = _blurred(hu, (0.4, 0.7, 0.7))
     noise = _blurred(rng.standard_normal(SHAPE).astype(np.float32), (0.0, 0.6, 0.6))

@@ -79,11 +79,13 @@ def _date(
     body: Volume, grid: Volume, to_first: Floats, date: int, rng: np.random.Generator
 ) -> tuple[Volume, dict[str, Mask]]:
     """Paint the torso and its lesions on a grid, with noise of that date."""
-    index = np.stack(np.meshgrid(*map(np.arange, grid.shape), indexing="ij"), axis=-1)
-    places = grid.index_to_world(index) @ to_first[:3, :3].T + to_first[:3, 3]
-    at = np.moveaxis(body.world_to_index(places), -1, 0)
-    array = body.array.astype(np.float32)
-    hu = ndimage.map_coordinates(array, at, order=1, mode="constant", cval=AIR_HU).astype(float)
+    # Where a voxel (0, 0, 0) of the grid lies in the torso, and one step along each axis.
+    corners = np.vstack([np.zeros(3), np.eye(3)])
+    at = body.world_to_index(grid.index_to_world(corners) @ to_first[:3, :3].T + to_first[:3, 3])
+    hu = ndimage.affine_transform(
+        body.array.astype(np.float32), (at[1:] - at[0]).T.round(12), at[0].round(12), grid.shape,
+        order=1, cval=AIR_HU,
+    ).astype(float)  # fmt: skip
     to_grid = np.linalg.inv(to_first)
     masks = {}
     for name, dates in LESIONS.items():
@@ -92,8 +94,11 @@ def _date(
             middle = grid.world_to_index(to_grid[:3, :3] @ centre + to_grid[:3, 3]).round()
             reach = np.ceil(1.1 * (radius + 2) / np.array(grid.spacing_mm))
             low, high = (middle - reach).clip(0).astype(int), (middle + reach + 1).astype(int)
+            high = np.minimum(high, grid.shape)
             near = tuple(map(slice, low, high))
-            away = np.linalg.norm(places[near] - np.array(centre), axis=-1)
+            index = np.stack(np.meshgrid(*map(np.arange, low, high), indexing="ij"), axis=-1)
+            places = grid.index_to_world(index) @ to_first[:3, :3].T + to_first[:3, 3]
+            away = np.linalg.norm(places - np.array(centre), axis=-1)
             mask[near] |= away < radius
             # Partial volume at the border.
             share = np.clip((radius + 0.8 - away) / 1.6, 0, 1)
