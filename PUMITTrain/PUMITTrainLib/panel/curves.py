@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import qt
 import slicer
+import vtk
 from slicer.i18n import tr as _
+from slicer.util import VTKObservationMixin
 
 from PUMITTrainLib.runs.curves import MEAN
 
@@ -279,13 +281,14 @@ def _layoutXml() -> str:
     )
 
 
-class PlotViews:
+class PlotViews(VTKObservationMixin):
     """Tables, series and charts of a run in the scene, and a layout with two plot views.
 
-    The nodes are created when needed, and are not saved with the scene.
+    The nodes are created when needed, and are not saved with the scene, nor is the layout.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._layoutBefore = -1
         self._drawn: tuple[object, ...] = ()
 
@@ -305,6 +308,9 @@ class PlotViews:
             self._layoutBefore = node.GetViewArrangement()
         if not node.IsLayoutDescription(_LAYOUT_ID):
             node.AddLayoutDescription(_LAYOUT_ID, _layoutXml())
+        modified = vtk.vtkCommand.ModifiedEvent
+        if not self.hasObserver(node, modified, self._onLayout):
+            self.addObserver(node, modified, self._onLayout)
         manager.setLayout(_LAYOUT_ID)
         self._drawn = ()
         self.update(curves, colors)
@@ -333,10 +339,17 @@ class PlotViews:
     def close(self) -> None:
         """Restore the layout, and remove the plots from the scene."""
         self.hide()
+        self.removeObservers()
         for tag in _VIEW_TAGS:
             for kind in ("vtkMRMLPlotChartNode", "vtkMRMLPlotSeriesNode", "vtkMRMLTableNode"):
                 for node in _nodesOf(tag, kind):
                     slicer.mrmlScene.RemoveNode(node)
+
+    def _onLayout(self, node, event: str) -> None:
+        # Slicer shows no view at all for a saved layout that is not described to it.
+        isSaved = node.GetViewArrangement() != _LAYOUT_ID
+        if bool(node.GetSaveWithScene()) != isSaved:
+            node.SetSaveWithScene(isSaved)
 
 
 def _layoutNode():

@@ -347,6 +347,24 @@ def test_another_layout_that_is_chosen_releases_the_button(learning):
     )
 
 
+def test_a_scene_that_is_saved_asks_for_no_layout_that_another_slicer_lacks(learning, tmp_path):
+    """Loaded there, it left Slicer without any view."""
+
+    def saved() -> str:
+        file = tmp_path / "scene.mrml"
+        slicer.mrmlScene.Commit(str(file))
+        return file.read_text()
+
+    four = f'currentViewArrangement="{slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView}"'
+    learning.press(learning.ui.showPlotsButton)
+    assert "currentViewArrangement" not in saved()
+    learning.press(learning.ui.showPlotsButton)
+    assert four in saved()
+    learning.press(learning.ui.showPlotsButton)
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView)
+    assert four in saved()
+
+
 def test_plots_are_not_saved_and_go_with_the_module(learning):
     learning.press(learning.ui.showPlotsButton)
     saved = [node.GetName() for kind in KINDS for node in nodes(kind) if node.GetSaveWithScene()]
