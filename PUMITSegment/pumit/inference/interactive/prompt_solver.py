@@ -151,8 +151,7 @@ class PromptSolver:
         # 1. Select the best answer of each field, then the best field.
         middle, spacing_mm = prompts.places.mean(0), self.planner.spacing_mm
         trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
-        shown = None if before is None else before.views[before.chosen].field
-        best = int(np.argmax([v.score + self.settings.stay * (v.field == shown) for v in trusted]))
+        best = int(np.argmax([view.score for view in trusted]))
         views = [replace(v, logits=np.array(v.logits), spare=()) for v in trusted]  # free the batch
         out = SolverState(views, best, box=prompts.box, num_points=len(prompts.points))
         chosen = views[best]

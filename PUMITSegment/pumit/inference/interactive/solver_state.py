@@ -43,7 +43,6 @@ class SolverSettings:
         coarse: Score bonus of a first answer in the coarsest field, falling linearly to 0 in the
             finest. It offsets a bias: the model estimates the IoU with the part of a structure
             inside the field, which exceeds the IoU with the whole.
-        stay: Score bonus of the previously chosen field.
         windows: Maximum number of refinement windows per answer; 0 disables them.
         window_agreement: Windows with a lower IoU with the coarse answer are rejected.
         box_margin: Field size for a box, relative to the box.
@@ -58,7 +57,6 @@ class SolverSettings:
     flat_box: BoxWeights = BoxWeights(outside=1.0, unfilled=0.6, consensus=0.0)
     consensus: float = 0.6
     coarse: float = 0.2
-    stay: float = 0.1
     windows: int = 2
     window_agreement: float = 0.5
     box_margin: float = 1.4
