@@ -265,13 +265,16 @@ class Campaign(CampaignFolder):
             self._change(lambda c: {"ignored_names": sorted({*c.get("ignored_names", ()), name})})
             return
         # A class added later would be missing in the labels that exist.
-        takes_new = class_name == name and not any(scan.is_truth for scan in self.scans())
+        can_add = not any(scan.is_truth for scan in self.scans())
+        takes_new = class_name == name and can_add
+        command = f"pumit campaign name FOLDER {class_name!r} {class_name!r}"
+        hint = f" `{command}` adds it." if can_add else ""
 
         def changed(classes: Sequence[CampaignClass]) -> list[Any]:
             if takes_new and class_named(name, classes) is None:
                 value = max((v for c in classes for v in c.values), default=0) + 1
                 return [*classes, {"name": name, "value": value}]
-            one, same = _class(class_name, classes), class_named(name, classes)
+            one, same = _class(class_name, classes, hint), class_named(name, classes)
             if same == one:
                 return [*classes]
             if same is not None and self.rounds:
@@ -752,11 +755,11 @@ class Campaign(CampaignFolder):
         return self._update(self.scan(scan).id, lambda now: replace(now, word=word))
 
 
-def _class(name: str, classes: Sequence[CampaignClass]) -> CampaignClass:
+def _class(name: str, classes: Sequence[CampaignClass], hint: str = "") -> CampaignClass:
     found = class_named(name, classes)
     if found is None:
         known = ", ".join(c.name for c in classes) or "none"
-        raise PumitError(f"There is no class {name!r} in this campaign; there are {known}.")
+        raise PumitError(f"There is no class {name!r} in this campaign; there are {known}.{hint}")
     return found
 
 

@@ -159,7 +159,8 @@ def join_by_class(
         if not keys and not keeps_others:
             raise VolumeError(
                 f"{name!r} is no class of this campaign; its classes are "
-                f"{', '.join(c.name for c in classes) or 'none'}. Rename it, or say which it is."
+                f"{', '.join(c.name for c in classes) or 'none'}. Rename it, or say which it is "
+                f"(`pumit campaign name FOLDER {name!r} CLASS`)."
             )
         for key in (keys or [name]) if mask.any() else ():
             masks[key] = masks[key] | mask if key in masks else mask

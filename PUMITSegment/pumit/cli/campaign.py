@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumit.campaign import Campaign, CampaignSettings, ScanEntry
 from pumit.errors import PumitError
+from pumit.system.wording import count_of
 
 if TYPE_CHECKING:
     from pumit.campaign import NextAction
@@ -240,7 +241,7 @@ def _show_status(args: argparse.Namespace, campaign: Campaign) -> None:
 def _details(scan: ScanEntry) -> str:
     parts = [f"by {scan.checked_by}" if scan.checked_by else "", scan.word]
     parts += ["validation"] if scan.is_validation else []
-    parts += [f"{scan.clicks} clicks"] if scan.stored_state == "accepted" else []
+    parts += [count_of(scan.clicks, "click")] if scan.stored_state == "accepted" else []
     parts += [f"agreement {scan.agreement:.2f}"] if scan.agreement is not None else []
     parts += [f"by {scan.reviewer}"] if scan.reviewer else []
     return ", ".join(filter(None, parts))

@@ -33,9 +33,11 @@ def test_a_campaign_from_the_command_line(run, make_folder, truth_of, tmp_path):
     assert found["scan"]["shown"] is None
     scan = Campaign.open(place).scan("scan01")
     write_segmentation(truth_of(scan), tmp_path / "mine.seg.nrrd")
-    status, out, err = run("accept", place, "scan01", tmp_path / "mine.seg.nrrd", "--reviewer", "A")
+    accept = ("accept", place, "scan01", tmp_path / "mine.seg.nrrd")
+    status, out, err = run(*accept, "--reviewer", "A", "--clicks", 1)
     assert status == 0, err
     assert "scan01: accepted" in out
+    assert "1 click," in out
     run("later", place, "scan02")
     run("leave-out", place, "scan03")
     status, out, _ = run("status", place, "--json")
@@ -106,6 +108,19 @@ def test_a_question_about_a_name_shows_the_command(run, make_campaign):
             "Say what '2' is (1 scan): pumit campaign name FOLDER NAME CLASS"
             in run(action, folder)[1]
         )
+
+
+def test_without_classes_it_says_how_to_add_one(run, make_campaign, truth_of, tmp_path):
+    campaign = make_campaign(2, classes=[])
+    label = tmp_path / "a.seg.nrrd"
+    write_segmentation(truth_of(campaign.scan("scan00"), ["LA"]), label)
+    accept = ("accept", campaign.folder, "scan00", label)
+    assert "say which it is (`pumit campaign name FOLDER 'LA' CLASS`)" in run(*accept)[2]
+    refused = run("name", campaign.folder, "LA", "atrium")[2]
+    assert "`pumit campaign name FOLDER 'atrium' 'atrium'` adds it." in refused
+    for name in ("atrium", "LA"):
+        assert run("name", campaign.folder, name, "atrium")[0] == 0
+    assert "scan00: accepted" in run(*accept)[1]
 
 
 def test_a_campaign_that_cannot_be_made_is_named(run, make_folder, tmp_path):
