@@ -208,8 +208,8 @@ def test_a_folder_per_class_is_learned_from(tmp_path, rng):
         text = write_card(out, path).read_text()
         for part in (
             "Tells apart bright, dark.",
-            "Measured on 4 validation cases, which were not trained on.",
-            "Measured on 4 test cases, which were not trained on.",
+            "Measured on 4 validation cases, which were not used for training.",
+            "Measured on 4 test cases, which were not used for training.",
             f"| right | {right} [",
             f"| right of dark | {of_dark} [",
             "![Losses",
