@@ -19,7 +19,7 @@ VENTRICLE = box((8, 8, 8), (14, 14, 14)) | box((18, 8, 8), (19, 11, 11))
 
 
 def words(daily: Daily, title: str = "Rating") -> dict[str, str]:
-    """What stands in a column, with the volumes as they are."""
+    """Return the texts of a column, with the volumes unchanged."""
     daily.panel.segmentColumns.count()
     return daily.column(title)
 
