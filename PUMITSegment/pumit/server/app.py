@@ -23,7 +23,6 @@ from pumit.server.http import (
     operations_routes,
     page_routes,
     session_routes,
-    version_2,
 )
 from pumit.server.http.guard import Guard
 from pumit.server.http.operations_routes import Operations
@@ -113,7 +112,6 @@ def create_app(
     app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
-    app.include_router(version_2.router)
     app.include_router(page_routes.router)
     app.include_router(page_routes.page)
     if itksnap:

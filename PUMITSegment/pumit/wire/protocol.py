@@ -9,8 +9,6 @@ from http import HTTPStatus
 from pumit import __version__, errors
 
 API_VERSION = 3
-# Also answered, for one release: `pumit.server.http.version_2`.
-EARLIER_VERSION = 2
 PREFIX = f"/pumit/v{API_VERSION}"
 OUR_VERSION = f"This server (pumit {__version__}) speaks version {API_VERSION} of the API"
 OTHER_VERSION = f"{OUR_VERSION}, the client another version; update the older of the two."

@@ -17,12 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.itksnap.paths import ItksnapPaths
 from pumit.server.http.refusals import refusal, refusal_of
-from pumit.server.http.version_2 import lead_to_version_3
 from pumit.server.sessions.limits import Limits
 from pumit.wire.protocol import (
     API_VERSION,
     ARRAY_PATHS,
-    EARLIER_VERSION,
     OTHER_VERSION,
     PATH_PREDICT,
     VERSION_HEADER,
@@ -76,7 +74,6 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        lead_to_version_3(scope)
         # 1. Refuse without reading the body.
         headers = Headers(scope=scope)
         is_chunked = "transfer-encoding" in headers
@@ -131,8 +128,7 @@ class Guard:
                 "The server does not accept this access code (token). Was it restarted?",
                 **{"WWW-Authenticate": "Bearer"},
             )
-        version = headers.get(VERSION_HEADER, str(API_VERSION))
-        if version not in (str(API_VERSION), str(EARLIER_VERSION)):
+        if headers.get(VERSION_HEADER, str(API_VERSION)) != str(API_VERSION):
             return refusal(HTTPStatus.BAD_REQUEST, OTHER_VERSION)
         if sum(len(name) + len(value) for name, value in headers.raw) > _MAX_HEADER_BYTES:
             return refusal(

@@ -11,12 +11,11 @@ from starlette.types import Receive, Scope, Send
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.server.http.array_body import binary_answer
 from pumit.server.http.refusals import refusal_of
-from pumit.server.http.version_2 import is_version_2
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import Progress, ServerState
 from pumit.wire.arrays import Codec
-from pumit.wire.protocol import CODEC_HEADER, OCTET_STREAM
+from pumit.wire.protocol import CODEC_HEADER
 from pumit.wire.stream import MEDIA_TYPE, stream_line
 
 # Key of a request's state: the status of a refusal within a stream.
@@ -47,11 +46,9 @@ async def job_answer(
 ) -> Response:
     """Run a prediction, and answer with its progress and its result."""
 
-    async def predict(progress: Progress | None = None) -> bytes:
+    async def predict(progress: Progress) -> bytes:
         return await state.predict(request, lease, segment, work, progress=progress)
 
-    if is_version_2(request):
-        return Response(await predict(), media_type=OCTET_STREAM)
     return _JobStream(predict)
 
 

@@ -72,14 +72,13 @@ router.head(protocol.PATH_HEALTHZ, include_in_schema=False)(healthz)
 
 
 @router.get(protocol.PATH_CAPABILITIES)
-async def capabilities(request: Request, state: State) -> CapabilitiesOut:
+async def capabilities(state: State) -> CapabilitiesOut:
     """Return version, models, limits and memory of this server."""
     # This reads files: keep it off the event loop.
     cards = await asyncio.to_thread(state.engine.models)
     licence = await asyncio.to_thread(_licence, state.engine.info.name)
     pumit: dict[str, Any] = {
-        # A client of version 2 is answered in version 2.
-        "api_version": int(request.headers.get(protocol.VERSION_HEADER, protocol.API_VERSION)),
+        "api_version": protocol.API_VERSION,
         "version": __version__,
         "model": asdict(state.engine.info),
         "models": [_card(card) for card in cards],

@@ -70,12 +70,6 @@ class PredictIn(_Body):
     places: Annotated[int, Field(ge=0, le=100)] = 0
 
 
-class OptionalSegmentIn(_Body):
-    """One segment, or all."""
-
-    segment: Segment | None = None
-
-
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
