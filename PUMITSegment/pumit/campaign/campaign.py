@@ -23,7 +23,6 @@ from pumit.campaign.folder import (
     GIVEN,
     LABEL,
     PREDICTION,
-    SCANS,
     CampaignConflict,
     CampaignFolder,
     require_held,
@@ -55,7 +54,7 @@ from pumit.campaign.progress import (
     trainable,
     validation_of,
 )
-from pumit.campaign.shared_file import FILE, STATE, ShareLock, at_work, write_shared, writing
+from pumit.campaign.shared_file import FILE, SCANS, STATE, ShareLock, at_work, write_shared, writing
 from pumit.errors import DiskFullError, ExportError, PumitError
 from pumit.runs import RunStatus, read_status
 from pumit.segmentation import Segmentation, plain_name

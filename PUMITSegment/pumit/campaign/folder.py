@@ -27,6 +27,7 @@ from pumit.campaign.entry import ScanEntry, entry_of
 from pumit.campaign.labels import CampaignClass, classes_of_rows, masks_of_files
 from pumit.campaign.shared_file import (
     FILE,
+    SCANS,
     STATE,
     LockTaken,
     ShareLock,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 LABEL, DRAFT, PREDICTION = "label.seg.nrrd", "draft.seg.nrrd", "prediction.seg.nrrd"
 GIVEN = "given.seg.nrrd"
-LOCK, SCANS = "lock", "scans"
+LOCK = "lock"
 UNNAMED = "another person"
 
 

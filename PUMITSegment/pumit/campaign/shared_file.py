@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.files import write_text
+from pumit.system.files import remove_half_written, write_text
 
-# In a campaign: its file, that of a scan, and the folder of its rounds.
-FILE, STATE, ROUNDS = "campaign.json", "state.json", "rounds"
+# In a campaign: its file, that of a scan, and the folders of its scans and rounds.
+FILE, STATE, SCANS, ROUNDS = "campaign.json", "state.json", "scans", "rounds"
 # The format of each file. In format 2 a campaign may hash patients by scrypt; version 0.3.0, which
 # would hash added ones by SHA-256, refuses it.
 FORMATS = {FILE: 2, STATE: 1}
@@ -29,6 +29,7 @@ FORMATS = {FILE: 2, STATE: 1}
 MIGRATIONS: Mapping[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {(FILE, 1): dict}
 STALE_S = 120.0  # age without heartbeat at which a lock expires
 WRITING_STALE_S = 30.0  # the same for a lock held while two small files are written
+HALF_WRITTEN_S = 3600.0  # age of a half-written file that no process writes any more
 PATIENCE_S = 45.0
 TRY_S = 0.05
 READ_TRIES = 5
@@ -202,6 +203,7 @@ def working_alone(folder: Path, what: str) -> Iterator[None]:
     thread = threading.Thread(target=beat, name="campaign-work", daemon=True)
     thread.start()
     try:
+        remove_half_written(folder / SCANS, before=disk_time(folder) - HALF_WRITTEN_S)
         yield
     finally:
         is_over.set()
@@ -238,7 +240,7 @@ def read_shared(path: Path, what: str) -> dict[str, Any]:
                 raise gone(path, error) from None
             time.sleep(TRY_S)
     version = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise PumitError(f"{what} is damaged; take its file from a backup.")
     newest = FORMATS[path.name]
     if version > newest:

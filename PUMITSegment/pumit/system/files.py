@@ -6,7 +6,9 @@ A file is written to a temporary name beside the target, then renamed.
 import errno
 import hashlib
 import json
+import math
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -26,6 +28,8 @@ FULL_DISK_BYTES = 4096
 NAME_LIMIT = 255
 PREFIX_LENGTH = 16
 REPLACE_TRIES, REPLACE_SECONDS = 20, 0.1
+# Temporary names of `atomic_path`, of labels that are being accepted, and of safetensors.
+_HALF_WRITTEN = re.compile(r"\.([0-9a-f]{12}|accepted)-.|\.tmp[0-9A-Za-z]{6}$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REASONS = {
     errno.EACCES: "the folder is read-only for you; choose another folder.",
@@ -128,6 +132,18 @@ def _remove(path: Path) -> None:
         return
     with suppress(OSError):
         path.unlink(missing_ok=True)
+
+
+def remove_half_written(folder: Path, *, before: float = math.inf) -> None:
+    """Remove incomplete files of killed processes, by their names, in a folder and its subfolders.
+
+    Args:
+        before: Latest time of their last change, seconds since 1970.
+    """
+    for path in folder.rglob(".*"):
+        with suppress(OSError):
+            if _HALF_WRITTEN.match(path.name) and path.lstat().st_mtime < before:
+                _remove(path)
 
 
 def _keep(path: Path) -> None:

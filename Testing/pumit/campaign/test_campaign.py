@@ -19,6 +19,7 @@ from pumit.campaign import (
 from pumit.campaign.exporting import export
 from pumit.campaign.labels import keep_copy
 from pumit.campaign.progress import TrainingRound
+from pumit.campaign.shared_file import working_alone
 from pumit.errors import PumitError
 from pumit.export.labelmap import write_labels
 from pumit.export.seg_nrrd import write_seg_nrrd
@@ -351,6 +352,15 @@ def test_newer_campaign_is_refused_and_stays_as_it_is(make_campaign):
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("number", [0, -1, 1.5, "1", True, None])
+def test_campaign_of_no_format_is_one_line(make_campaign, number):
+    """The first two ended in a KeyError."""
+    file = make_campaign(1).folder / "campaign.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": number}))
+    with pytest.raises(PumitError, match=r"^The campaign is damaged; take its file"):
+        Campaign.open(file.parent)
+
+
 def test_earlier_format_is_migrated_when_it_is_read(make_campaign, monkeypatch):
     campaign = make_campaign(1)
     monkeypatch.setattr("pumit.campaign.shared_file.FORMATS", {"campaign.json": 3, "state.json": 1})
@@ -519,3 +529,18 @@ def test_copy_beside_a_scan_goes_when_its_acceptance_is_undone(make_campaign, tr
             copy.write_bytes(b"changed")
         campaign.undo_accept(scan.id)
         assert copy.exists() == bool(number)
+
+
+def test_what_a_killed_acceptance_left_goes_with_a_later_command(make_campaign):
+    """It stayed in the folder. Files that another computer may still write are kept."""
+    campaign = make_campaign(1)
+    home = campaign.home(campaign.scans()[0])
+    names = ["half.seg.nrrd", ".accepted-0123456789ab.seg.nrrd", ".0123456789ab-draft.seg.nrrd"]
+    for name in names:
+        (home / name).write_bytes(b"")
+        os.utime(home / name, (0, 0))
+    now = ".accepted-ba9876543210.seg.nrrd"
+    (home / now).write_bytes(b"")
+    with working_alone(campaign.folder, "train"):
+        pass
+    assert {file.name for file in home.iterdir()} == {"half.seg.nrrd", now, "state.json"}

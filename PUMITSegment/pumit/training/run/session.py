@@ -1,7 +1,6 @@
 """Session of `pumit train`: lock the folder, and report how the run ended."""
 
 import os
-import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -13,13 +12,10 @@ from filelock import FileLock, Timeout
 
 from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.runs import LOCK, LOG, RunStatus, read_status
-from pumit.system.files import make_folder
+from pumit.system.files import make_folder, remove_half_written
 from pumit.training.run.clock import repeated
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept
-
-# Temporary file names of `atomic_path` and of safetensors.
-HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.|\.tmp[0-9A-Za-z]{6}$")
 
 # What some files make of a folder, which a run must not be mixed with.
 OTHERS = {"campaign.json": "a campaign", "dataset.json": "a data set"}
@@ -92,7 +88,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     made = _make(folder)
     lock = lock_run(folder)
     try:
-        _tidy(folder)
+        remove_half_written(folder)
         control = RunControl(folder, since=since)
         reporter = RunReporter(folder, control)
         with repeated(reporter.beat, BEAT_SECONDS, "pumit-run-status") as end_beats:
@@ -152,14 +148,3 @@ def _remove(folder: Path, made: Path) -> None:
             return
         with suppress(OSError):
             path.rmdir()
-
-
-def _tidy(folder: Path) -> None:
-    """Remove incomplete files of a killed process."""
-    for path in folder.rglob(".*"):
-        if HALF_WRITTEN.match(path.name):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    path.unlink()
