@@ -321,7 +321,7 @@ class Checking:
                 self._status.done(_("{name} is accepted.").format(name=made.name))
             self._work.trainIfDue()
 
-        self._write(current, save, done)
+        self._write(current, masks, save, done)
         self.openNext()
 
     def later(self) -> None:
@@ -409,12 +409,13 @@ class Checking:
         self._leave()
         self._ahead, self._unsaved = None, []
         self._beats.stop()
-        for each in self._leaving:
-            each.drawnSince = self._drawnSince(each)
         drafts = []
-        for each in open_:
+        for each in [*self._leaving, *open_]:
             try:
-                drafts.append((each, self._draft(each)))
+                if each in open_:
+                    drafts.append((each, self._draft(each)))
+                else:
+                    each.drawnSince = self._drawnSince(each)
             except PumitError as error:
                 self._problem(sentenceOf(error))
         for failure in _keptInTime(drafts, end):
@@ -491,22 +492,27 @@ class Checking:
                 self._remember(made)
             self._end(current)
 
-        self._write(current, keep, done)
+        self._write(current, draft, keep, done)
 
     def _write(
-        self, current: _Checked, write: Callable[[], Any], done: Callable[[Any], None]
+        self,
+        current: _Checked,
+        masks: Masks | None,
+        write: Callable[[], Any],
+        done: Callable[[Any], None],
     ) -> None:
-        """Write on a worker thread; on failure the scan stays in the scene."""
+        """Write masks on a worker thread; on failure the scan stays in the scene."""
         current.written = current.scan.state()
         self._leaving.append(current)
 
         def fail(error: Exception) -> None:
-            self._leaving.remove(current)
             if isinstance(error, CampaignConflict):  # it was saved as a separate file
-                self._parts.background.submit(current.release)
-                self._close(current)
+                self._end(current)
             elif current.scan.isThere:
-                self._unsaved.append(current)
+                self._stay(current)
+            else:
+                current.drawnSince = masks if current.drawnSince is None else current.drawnSince
+                self._end(current)
             self._fail(error)
             self._changed()
 
@@ -538,7 +544,12 @@ class Checking:
 
     def _end(self, current: _Checked, then: Callable[[], Any] = lambda: None) -> None:
         """Close a written scan, once later edits are saved as a draft."""
-        drawn = self._drawnSince(current)
+        try:
+            drawn = self._drawnSince(current)
+        except PumitError as error:
+            self._stay(current)
+            self._refuse(error)
+            return
         if drawn is not None:
             self._keepLater(current, drawn, then)
             return
@@ -551,17 +562,19 @@ class Checking:
 
         self._keep(finish, lambda _result: self._work.refresh())
 
+    def _stay(self, current: _Checked) -> None:
+        """Keep a scan in the scene, because it could not be written."""
+        self._leaving.remove(current)
+        current.isDone = False
+        self._unsaved.append(current)
+
     def _drawnSince(self, current: _Checked) -> Masks | None:
         """Return the segments if they were edited since they were written, else None."""
         if not current.scan.isThere:
             return current.drawnSince
         if current.scan.state() == current.written:
             return None
-        try:
-            return current.segment.reviewing.masks(current.scan)
-        except PumitError as error:
-            self._problem(str(error))
-            return None
+        return current.segment.reviewing.masks(current.scan)
 
     def _keepLater(self, current: _Checked, drawn: Masks, then: Callable[[], Any]) -> None:
         """Save what was drawn in a scan while it was written, and end it."""
@@ -578,9 +591,7 @@ class Checking:
             if isinstance(error, CampaignConflict) or not current.scan.isThere:
                 self._end(current, then)
             else:
-                self._leaving.remove(current)
-                current.isDone = False  # of what was drawn since
-                self._unsaved.append(current)
+                self._stay(current)
             self._fail(error)
             self._changed()
 

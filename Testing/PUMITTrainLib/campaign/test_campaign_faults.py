@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, train, truthOf
 from pumit.campaign import Campaign, ShareLock
+from pumit.errors import DiskFullError, PumitError
 
 
 @pytest.fixture
@@ -313,6 +314,84 @@ def test_what_is_drawn_after_acceptance_is_kept_when_something_closes(opened, mo
     opened.logic.checking.open(scan.id)
     opened.look()
     assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
+def test_what_is_drawn_after_acceptance_is_kept_though_another_person_was_first(
+    opened, monkeypatch
+):
+    """The scan was removed from the scene, and only what was accepted was in a file."""
+    checking, accept = opened.logic.checking, Campaign.accept
+
+    def afterAda(campaign: Campaign, scan: Any, *arguments: Any, **options: Any) -> Any:
+        accept(campaign, scan.id, truthOf(scan.name, ["outer"]), "Ada")
+        return accept(campaign, scan, *arguments, **options)
+
+    opened.draw(["outer"])
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, "accept", afterAda)
+        checking.accept()
+        opened.draw()
+        opened.settle()
+    scan = opened.campaign.scan("scan00")
+    assert (scan.state, scan.reviewer) == ("accepted", "Ada")
+    assert "conflict-" in opened.status
+    assert checking.undoText == ""
+    checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+
+
+@pytest.mark.parametrize("last", [["outer"], CLASSES])
+def test_what_could_not_be_accepted_is_a_draft_if_the_scene_is_closed(opened, monkeypatch, last):
+    import slicer
+
+    checking, answers = opened.logic.checking, threading.Event()
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+
+    def fail(*_arguments: Any, **_options: Any) -> Any:
+        answers.wait(60)
+        raise DiskFullError("The disk is full.")
+
+    opened.draw(["outer"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, "accept", fail)
+        checking.accept()
+        opened.process()
+        if last != ["outer"]:
+            opened.draw(last)
+        slicer.mrmlScene.Clear(0)
+        answers.set()
+        opened.settle()
+    assert opened.status == "The disk is full."
+    scan = opened.campaign.scan("scan00")
+    assert (scan.state, scan.stored_state) == ("open", "open")
+    checking.open(scan.id)
+    opened.look()
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == {*last}
+
+
+def test_what_cannot_be_read_after_acceptance_stays_in_the_scene(opened, monkeypatch):
+    checking, reviewing = opened.logic.checking, opened.segment.logic.reviewing
+    monkeypatch.setattr(checking, "openNext", lambda: None)
+
+    def fail(_scan: Any) -> Any:
+        raise PumitError("The segments cannot be read.")
+
+    opened.draw(["outer"])
+    checking.accept()
+    opened.draw()
+    with monkeypatch.context() as patch:
+        patch.setattr(reviewing, "masks", fail)
+        opened.settle()
+    assert opened.status == "The segments cannot be read."
+    assert checking.sentence == "scan00 is not saved yet: Undo opens it again."
+    checking.undo()
+    checking.putAway()
+    opened.look()
+    checking.open(opened.campaign.scan("scan00").id)
+    opened.look()
+    assert {name for name, _mask in reviewing.masks()} == set(CLASSES)
 
 
 def test_a_label_with_other_names_asks_once_and_remembers(modules, tmp_path):
