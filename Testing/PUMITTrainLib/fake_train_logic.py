@@ -81,7 +81,7 @@ class FakePlanning:
     isStarted: bool = False
     isPlanning: bool = False
     networks: tuple[Any, ...] = ()
-    termsToAccept: str = ""
+    restricted: Any = None
 
     def __post_init__(self) -> None:
         for name in ("make", "cancel", "resetRecipe"):
@@ -91,9 +91,6 @@ class FakePlanning:
         self.calls.append(("setRecipeText", text))
         self.recipeText, self.isEdited = text, True
 
-    def acceptTerms(self) -> None:
-        self.termsToAccept = ""
-
 
 class FakeRuns:
     """As much of the runs as the panel uses."""
@@ -101,6 +98,7 @@ class FakeRuns:
     def __init__(self, calls: RecordedCalls) -> None:
         self.all: tuple[Any, ...] = ()
         self.selected: Any = None
+        self.restricted: Any = None
         self.whyNoStart, self.whyBusy, self.needsConfirmation = "Add cases first.", "", False
         self.curves = Curves()
         self.speed = self.memory = self.logText = ""

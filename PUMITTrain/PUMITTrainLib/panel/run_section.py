@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import qt
+from pumit.system.consent import give_consent, terms_of
 from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
@@ -340,17 +343,12 @@ class RunSection:
         return colorOf | self._runs.curves.colors
 
     def _onStart(self) -> None:
+        if not self._runs.whyNoStart:
+            self._consent(lambda: self._planning.restricted, self._start)
+
+    def _start(self) -> None:
         runs = self._runs
-        if runs.whyNoStart:
-            return
-        terms = ""
-        with self._status.showingErrors():  # such as a damaged index of models
-            terms = self._planning.termsToAccept
-        if terms:
-            words = _("{terms}\n\nDo you agree?").format(terms=terms)
-            isAsked = lambda: self._planning.termsToAccept == terms  # noqa: E731
-            self._question.ask(words, _("Agree"), self._onAgreed, isAsked)
-        elif runs.needsConfirmation:
+        if runs.needsConfirmation:
             self._question.ask(
                 runs.whyBusy,
                 _("Start anyway"),
@@ -360,10 +358,22 @@ class RunSection:
         else:
             runs.start()
 
-    def _onAgreed(self) -> None:
-        with self._status.showingErrors():
-            self._planning.acceptTerms()
-            self._onStart()
+    def _consent(self, awaiting: Callable[[], Any], goOn: Callable[[], None]) -> None:
+        """Go on once the user agrees to the licence of a model, if one awaits consent."""
+        model = None
+        with self._status.showingErrors():  # such as a damaged index of models
+            model = awaiting()
+        if model is None:
+            goOn()
+            return
+
+        def agree() -> None:
+            with self._status.showingErrors():
+                give_consent(model.name, model.licence)
+                goOn()
+
+        words = _("{terms}\n\nDo you agree?").format(terms=terms_of(model.name, model.licence))
+        self._question.ask(words, _("Agree"), agree, lambda: awaiting() == model)
 
     def _onPause(self) -> None:
         runs = self._runs
@@ -374,14 +384,19 @@ class RunSection:
             runs.resume()
         elif view.canPause:
             runs.pause()
-        elif view.canContinue and runs.needsConfirmation:
+        elif view.canContinue:
+            self._consent(lambda: runs.restricted, self._continue)
+
+    def _continue(self) -> None:
+        runs = self._runs
+        if runs.needsConfirmation:
             self._question.ask(
                 runs.whyBusy,
                 _("Resume anyway"),
                 lambda: runs.continueRun(evenIfBusy=True),
                 lambda: runs.needsConfirmation,
             )
-        elif view.canContinue:
+        else:
             runs.continueRun()
 
     def _onPlots(self, isOn: bool) -> None:

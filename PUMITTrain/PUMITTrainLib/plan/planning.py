@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.system.consent import give_consent, terms_of
 from pumit.system.files import atomic_path
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
@@ -235,6 +234,15 @@ def yamlProblem(text: str) -> RecipeProblem | None:
     return None
 
 
+def restrictedModel(text: str) -> Any:
+    """Return the model that a recipe begins with, if its licence awaits consent, else None."""
+    import yaml
+    from pumit.models.consent import restricted
+
+    content = yaml.safe_load(text)
+    return restricted(content.get("initial")) if isinstance(content, dict) else None
+
+
 def lineOf(text: str, sentence: str) -> int:
     """Return the line of the first key that a sentence names; 0 for none."""
     quoted = [first or second for first, second in _QUOTED.findall(sentence)]
@@ -324,30 +332,11 @@ class Planning:
         return self._checking.problem
 
     @property
-    def termsToAccept(self) -> str:
-        """Terms of the model that the edited recipe begins with; "" if none, or accepted."""
-        found = self._restricted()
-        return terms_of(found.name, found.licence) if found is not None else ""
-
-    def acceptTerms(self) -> None:
-        """Store that the user accepts these terms.
-
-        Raises:
-            ExportError: If the folder of the user's models cannot be written.
-        """
-        found = self._restricted()
-        if found is not None:
-            give_consent(found.name, found.licence)
-
-    def _restricted(self) -> Any:
+    def restricted(self) -> Any:
+        """Model that the edited recipe begins with, if its licence awaits consent, else None."""
         # A plan begins with no such model.
-        if not self.isEdited or self.recipeProblem is not None:
-            return None
-        import yaml
-        from pumit.models.consent import restricted
-
-        content = yaml.safe_load(self.recipeText)
-        return restricted(content.get("initial")) if isinstance(content, dict) else None
+        isRead = self.isEdited and self.recipeProblem is None
+        return restrictedModel(self.recipeText) if isRead else None
 
     def make(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
         """Make a plan in a subprocess; edits of an earlier recipe are lost."""

@@ -36,6 +36,7 @@ from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.plan.planning import restrictedModel, yamlProblem
 from PUMITTrainLib.plan.starter import Starter
 from PUMITTrainLib.processes import OUTPUT, sentenceOf
 from PUMITTrainLib.runs.curves import Curves, Overlay
@@ -324,6 +325,16 @@ class Runs:
             "{name} is being trained on this machine. Two trainings at a time are slower than one "
             "after the other, and may not fit into memory. Pause it, or start anyway."
         ).format(name=busy[0].name)
+
+    @property
+    def restricted(self) -> Any:
+        """Model that the selected run begins with, if its licence awaits consent, else None."""
+        view = self.selected
+        try:
+            text = "" if view is None else (view.folder / RECIPE).read_text(encoding="utf-8")
+            return None if yamlProblem(text) else restrictedModel(text)
+        except (ImportError, OSError, UnicodeDecodeError):  # the process says so
+            return None
 
     def start(self, *, evenIfBusy: bool = False) -> None:
         """Start a training and select it; make a plan first if there is no valid one.

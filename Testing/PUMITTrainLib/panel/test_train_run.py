@@ -1,11 +1,13 @@
 """Section 3: the training as it goes, and the list of runs."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_train_logic import runView
+from pumit.system.consent import has_consent
 from PUMITTrainLib.runs.curves import Overlay
 from shown_panel import ShownPanel
 
@@ -46,17 +48,25 @@ def test_a_second_training_is_started_only_by_who_insists(ready):
     assert not ready.ui.questionFrame.isVisible()
 
 
-def test_a_training_from_a_model_with_a_licence_is_started_only_by_who_agrees(ready):
+@pytest.mark.parametrize("call", ["start", "continueRun"])
+def test_a_training_from_a_model_with_a_licence_is_started_only_by_who_agrees(
+    ready, tmp_path, monkeypatch, call
+):
     """It failed: only other doors asked, such as the list of models in PUMIT Segment."""
-    ready.logic.planning.termsToAccept = "Not for commercial use."
-    ready.press(ready.ui.startButton)
-    assert ready.logic.callsOf("start") == []
-    assert ready.ui.questionLabel.text == "Not for commercial use.\n\nDo you agree?"
-    ready.press(ready.ui.noButton)
-    ready.press(ready.ui.startButton)
-    assert ready.logic.callsOf("start") == []
-    ready.press(ready.ui.yesButton)
-    assert ready.logic.callsOf("start") == [()]
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    logic, ui, model = ready.logic, ready.ui, SimpleNamespace(name="mine", licence="CC BY-NC 4.0")
+    logic.planning.restricted = logic.runs.restricted = model
+    ready.showRuns(runView(tmp_path / "one", "stopped"))
+    button = ui.startButton if call == "start" else ui.pauseButton
+    ready.press(button)
+    assert logic.callsOf(call) == []
+    assert "CC BY-NC 4.0" in ui.questionLabel.text
+    ready.press(ui.noButton)
+    ready.press(button)
+    assert logic.callsOf(call) == []
+    ready.press(ui.yesButton)
+    assert logic.callsOf(call) == [()]
+    assert has_consent("mine", "CC BY-NC 4.0")
 
 
 def test_the_question_ends_when_the_other_training_does(ready):

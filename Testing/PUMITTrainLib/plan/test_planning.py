@@ -8,6 +8,7 @@ import pytest
 import slicer
 from pumit.errors import DiskFullError
 from pumit.networks.build import build_network
+from pumit.system.consent import give_consent
 from pumit.training.validate import read_recipe
 from PUMITSlicerLib.computing.availability import AvailableDevice
 from PUMITTrainLib.cases.case_row import ClassRow
@@ -72,16 +73,16 @@ def test_a_recipe_that_begins_with_a_restricted_model_needs_consent_once(
 ):
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     planning = planned.logic.planning
-    assert planning.termsToAccept == ""
+    assert planning.restricted is None
     planning.setRecipeText(RECIPE + "initial: default\n")
-    assert planning.termsToAccept == ""
+    assert planning.restricted is None
     planning.setRecipeText(RECIPE + "initial: research\n")
-    assert "CC BY-NC-SA 4.0" in planning.termsToAccept
+    assert planning.restricted.licence == "CC BY-NC-SA 4.0"
     planning.setRecipeText(RECIPE + "initial: [research\n")
-    assert planning.termsToAccept == ""
+    assert planning.restricted is None
     planning.setRecipeText(RECIPE + "initial: research\n")
-    planning.acceptTerms()
-    assert planning.termsToAccept == ""
+    give_consent("research", planning.restricted.licence)
+    assert planning.restricted is None
 
 
 def test_edits_are_not_lost_by_a_changed_setting(planned):

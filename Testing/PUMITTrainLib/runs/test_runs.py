@@ -119,6 +119,18 @@ def test_killed_run_is_offered_with_the_reason_and_taken_up(train):
     assert train.logic.runs.selected.step == 20
 
 
+def test_a_run_that_begins_with_a_restricted_model_needs_consent(train, monkeypatch):
+    """As one that was started on another computer: its process failed when it was continued."""
+    monkeypatch.setenv("PUMIT_MODELS", str(train.root / "models"))
+    folder = gone(train.root / "run")
+    train.show(folder)
+    assert train.logic.runs.restricted is None
+    recipe = folder / "recipe.yaml"
+    for text, name in (("initial: research", "research"), ("initial: default", None), ("[", None)):
+        recipe.write_text(text, encoding="utf-8")
+        assert getattr(train.logic.runs.restricted, "name", None) == name
+
+
 def test_a_comparison_is_continued_as_one(train):
     folder = gone(train.root / "networks")
     (folder / "comparison.json").touch()

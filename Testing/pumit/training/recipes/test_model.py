@@ -90,6 +90,7 @@ def test_a_key_that_is_given_twice_is_not_taken_once(tmp_path):
         read_yaml(path)
     assert "\n" not in str(caught.value)
     assert "given twice" in problem_of("data: {folder: a, folder: b}")
+    assert "'1' is given twice" in problem_of('data: {classes: {1: 1, "1": 2}}')
 
 
 @pytest.mark.parametrize("given", [None, {}, "a folder"])
