@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.reader import RecipeFile, read_yaml
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.recipes.tasks import task_of
-from pumit.training.run.relay import finished_model, require_one_process, train_part
+from pumit.training.run.relay import finished_model, part_of_run, require_one_process
 from pumit.training.run.resolved_recipe import (
     plain,
     recipe_to_follow,
@@ -63,16 +62,16 @@ def cross_validate(
     require_one_process("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(recipe, file.path)
     parts = recipe.folds + recipe.final_model
-    with run_session(output, since=since) as reporter:
+    with run_session(output, since=since, name=recipe.name, task=recipe.task) as reporter:
 
         def part(number: int, name: str, title: str, **data: list[str]) -> Path:
-            registers = name == FINAL and recipe.register_
-            work = partial(train, file.changed({"data": data, "register": registers}), since=since)
-            return train_part(
-                reporter, output, name, title, work, event="fold", number=number, parts=parts
-            )
+            folder = output / name
+            if (made := finished_model(folder)) is not None:
+                return made
+            own = file.changed({"data": data, "register": name == FINAL and recipe.register_})
+            with part_of_run(reporter, folder, title, event="fold", number=number, parts=parts):
+                return train(own, folder, since=since)
 
-        reporter.update(name=recipe.name, task=recipe.task)
         # 1. Save the recipe that all parts follow, unless they followed another one before.
         given = with_absolute_paths(file.keys, file.path)
         given["schedule"] = whole_schedule(recipe.schedule, file.keys)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,9 +25,8 @@ from pumit.training.preceding import FOLDER, preceding_of
 from pumit.training.recipes.pretraining import OWN_TOKENIZER, PRETRAINING
 from pumit.training.recipes.reader import RecipeFile, read_yaml, shipped_recipe
 from pumit.training.recipes.tasks import task_of
-from pumit.training.recipes.training import TrainingRecipe
 from pumit.training.run.origin import restricted_licence
-from pumit.training.run.relay import require_one_process, train_part
+from pumit.training.run.relay import finished_model, part_of_run, require_one_process
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import (
     plain,
@@ -148,44 +147,76 @@ def finetune(
 
 
 def train(file: RecipeFile, output: Path, *, since: float, finish: bool = False) -> Path:
-    """Train one run; see `finetune`."""
+    """Train one run, and before it those that it needs; see `finetune`."""
     file = replace(file, keys={k: v for k, v in file.keys.items() if k not in FOLD_KEYS})
-    # 1. Lock the folder, and train a preceding run if needed.
-    with run_session(output, since=since) as reporter:
-        if finish and reporter.folder is not None:
-            send_command(output, "finish")
-        reporter.update(name=str(file.keys.get("name", "model")), task=task_of(file.keys))
-        file = _after_preceding(file, output, reporter)
-        # 2. Validate the recipe, and compare it with that of a saved run.
-        run = _prepared(file, output, reporter)
-        # 3. Train the job of its task.
-        best = fit(job_of(task_of(file.keys))(run))
-        # 4. Write the card and add the model to the index, in the first process.
-        if run.is_first:
-            # What is pre-trained is there for further trainings.
-            name = write_result(reporter, output, best, registers=run.recipe.register_)
-            reporter.finish(f"Finished. The model {name or best.stem!r} can be used now.")
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    runs: list[tuple[RecipeFile, RunReporter, ExitStack]] = []
+    with ExitStack() as all_runs:
+        # 1. Lock the folder, then the subfolder of the run that is needed first, and so on.
+        session = all_runs.enter_context(ExitStack())
+        while True:
+            name, task = str(file.keys.get("name", "model")), task_of(file.keys)
+            reporter = session.enter_context(run_session(output, since=since, name=name, task=task))
+            if finish and not runs and reporter.folder is not None:
+                send_command(output, "finish")
+            file, preceding = _with_preceding(file, output, reporter)
+            runs.append((file, reporter, session))
+            if preceding is None:
+                break
+            title, file = preceding
+            output, since = output / FOLDER, time.time()
+            session = all_runs.enter_context(ExitStack())
+            session.enter_context(part_of_run(reporter, output, title, event="preceding"))
+        # 2. Train them, the one that was locked last first.
+        for file, reporter, session in reversed(runs):
+            best = _train_one(file, output, reporter)
+            session.close()
+            output = output.parent
     return best
 
 
-def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> RecipeFile:
-    """Return the recipe with the model of the run that it needs first, trained if missing."""
+def _train_one(file: RecipeFile, output: Path, reporter: RunReporter) -> Path:
+    """Train a run whose folder is locked."""
+    # 1. Validate the recipe, and compare it with that of a saved run.
+    given, followed = _followed(file, output)
+    recipe = read_recipe(followed, file.source)
+    device = start_processes(recipe.threads or torch.get_num_threads(), pick_device(recipe.device))
+    torch.manual_seed(recipe.seed)
+    file = replace(file, keys=followed)
+    run = TrainingRun(recipe, file, output, device, recipe.workers, reporter, plain(given))
+    # 2. Train the job of its task.
+    best = fit(job_of(task_of(given))(run))
+    # 3. Write the card and add the model to the index, in the first process.
+    if run.is_first:
+        # What is pre-trained is there for further trainings.
+        name = write_result(reporter, output, best, registers=run.recipe.register_)
+        reporter.finish(f"Finished. The model {name or best.stem!r} can be used now.")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return best
+
+
+def _with_preceding(
+    file: RecipeFile, output: Path, reporter: RunReporter
+) -> tuple[RecipeFile, tuple[str, RecipeFile] | None]:
+    """Return a recipe with the model of the run that precedes it, and title and recipe of that run.
+
+    The latter is None if no run precedes it, or that has finished.
+    """
     keys = file.keys
     unlabelled = keys.get("unlabelled") or ""
     if unlabelled:
         unlabelled = str(file.path(str(unlabelled)).absolute())
     before = preceding_of(keys, output, unlabelled=unlabelled)
     if before is None:
-        return file
+        return file, None
     own = (output / FOLDER / f"{before.recipe}.safetensors").absolute()
     if keys.get(before.gives) not in (None, OWN_TOKENIZER, str(own)):
         raise PumitError(
             f"{file.source} has both `unlabelled` and `{before.gives}`; give one of them."
         )
     # Report errors of the recipe before the preceding run begins.
-    _followed(file.changed({before.gives: str(own)}), output)
+    file = file.changed({before.gives: str(own)})
+    _followed(file, output)
     require_one_process(
         "A preceding pre-training runs in one process; train it separately, and name its "
         f"model in `{before.gives}`."
@@ -197,13 +228,8 @@ def _after_preceding(file: RecipeFile, output: Path, reporter: RunReporter) -> R
         limits |= {"seconds": seconds, "decay_seconds": seconds / 2}
     recipe = RecipeFile.read(shipped_recipe(before.recipe), file.folder)
     recipe = recipe.changed({**before.changes, "schedule": limits})
-
-    def train_first(folder: Path) -> Path:
-        return train(recipe, folder, since=time.time())
-
     _warn_of_other_scans(recipe, output / FOLDER, reporter)
-    made = train_part(reporter, output, FOLDER, before.title, train_first, event="preceding")
-    return file.changed({before.gives: str(made.absolute())})
+    return file, None if finished_model(output / FOLDER) else (before.title, recipe)
 
 
 def _warn_of_other_scans(file: RecipeFile, folder: Path, reporter: RunReporter) -> None:
@@ -249,28 +275,12 @@ def _has_model(folder: Path) -> bool:
     return (folder / status.model).is_file()
 
 
-def check_name(recipe: TrainingRecipe, source: str) -> None:
-    """Raise PumitError if the model's name is not a valid file name."""
-    name = recipe.name
-    if Path(name).name != name or name == Path(LAST).stem:
-        raise PumitError(f"The name {name!r} in {source} cannot be that of the model's file.")
-
-
-def _prepared(file: RecipeFile, output: Path, reporter: RunReporter) -> TrainingRun:
-    """Return the run of a recipe, or the saved run in the output folder."""
-    given, followed = _followed(file, output)
-    recipe = read_recipe(followed, file.source)
-    device = pick_device(recipe.device)
-    device = start_processes(recipe.threads or torch.get_num_threads(), device)
-    torch.manual_seed(recipe.seed)
-    file = replace(file, keys=followed)
-    return TrainingRun(recipe, file, output, device, recipe.workers, reporter, plain(given))
-
-
 def _followed(file: RecipeFile, output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the recipe with absolute paths, and the one to follow: of a saved run, if any."""
     recipe = read_recipe(file.keys, file.source)
-    check_name(recipe, file.source)
+    name = recipe.name
+    if Path(name).name != name or name == Path(LAST).stem:
+        raise PumitError(f"The name {name!r} in {file.source} cannot be that of the model's file.")
     check_consent(recipe.initial)
     given = with_absolute_paths(file.keys, file.path)
     given["schedule"] = whole_schedule(recipe.schedule, file.keys)

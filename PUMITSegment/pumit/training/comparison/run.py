@@ -205,9 +205,8 @@ def compare(
     is_training = status is not None and status.task != "comparison"
     if (is_training or (output / STARTED).is_file()) and not (output / COMPARISON).is_file():
         raise PumitError(f"{output.name} holds a training, no comparison; choose another folder.")
-    with run_session(output, since=since) as reporter:
-        name = output.name if path.name == RECIPE else path.stem
-        reporter.update(name=name, task="comparison")
+    name = output.name if path.name == RECIPE else path.stem
+    with run_session(output, since=since, name=name, task="comparison") as reporter:
         # 1. Plan everything, and compare it with an earlier start, before any training.
         planned = plan_comparison(
             comparison, progress=lambda number: reporter.at_case("Reading", number)

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pumit.errors import CheckpointError, PumitError
@@ -39,36 +40,25 @@ def finished_model(folder: Path) -> Path | None:
     return model
 
 
-def train_part(
-    reporter: RunReporter,
-    output: Path,
-    name: str,
-    title: str,
-    train: Callable[[Path], Path],
-    *,
-    event: str,
-    number: int = 1,
-    parts: int = 1,
-) -> Path:
-    """Train a part of a run in its subfolder, or return its model if it has finished.
+@contextmanager
+def part_of_run(
+    reporter: RunReporter, folder: Path, title: str, *, event: str, number: int = 1, parts: int = 1
+) -> Iterator[None]:
+    """Relay commands and progress between a run and its part, which a block trains.
 
     Args:
-        train: Trains the part in a folder, and returns its model.
+        folder: Folder of the part, a subfolder of that of the run.
         number: Number of the part among similar consecutive ones, from 1 on.
 
     Raises:
-        CheckpointError: If it has finished, but its model is missing.
-        RunStopped: If the part was stopped; the same call resumes.
+        RunStopped: If the run is to stop before the part begins.
     """
-    folder = output / name
-    if (made := finished_model(folder)) is not None:
-        return made
     status = read_status(folder)
     reporter.check()
     reporter.event(event, f"{title} begins.", **({"fold": number} if parts > 1 else {}))
 
     def pass_on() -> None:
-        word = read_command(output)
+        word = read_command(folder.parent)
         if word is not None:
             send_command(folder, word)
             reporter.control.clear_request()
@@ -95,7 +85,7 @@ def train_part(
     step = 0 if status is None else status.step
     try:
         with repeated(relay, POLL_SECONDS, "pumit-parts"):
-            return train(folder)
+            yield
     finally:
         status = read_status(folder)
         if status is not None and status.step > step:

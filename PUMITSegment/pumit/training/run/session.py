@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -59,7 +60,7 @@ def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
 
 
 @contextmanager
-def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
+def run_session(folder: Path, *, since: float, **known: Any) -> Iterator[RunReporter]:
     """Lock a run's folder for a block, and write its status and logs.
 
     A folder that was created for the run is removed if the block fails before its first report. A
@@ -67,6 +68,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
 
     Args:
         since: Start of the run, Unix time; earlier commands are ignored.
+        known: Fields of the status, such as its name.
 
     Yields:
         Reporter of the run. Under `torchrun`, all processes but the first get a silent one.
@@ -94,7 +96,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         with repeated(reporter.beat, BEAT_SECONDS, "pumit-run-status") as end_beats:
             try:
                 with control.handle_signals():
-                    reporter.write_status()
+                    reporter.update(**known)
                     yield reporter
             except RunStopped as stop:
                 sentence = str(stop) or f"Stopped. {kept(folder)}"
