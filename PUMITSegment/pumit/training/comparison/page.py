@@ -16,7 +16,7 @@ from pumit.report.line_chart import Line, PointRow, curves_svg, point_rows_svg
 from pumit.runs import COMPARISON
 from pumit.training.comparison.plan import Comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
-from pumit.training.model_card.record import RunLog
+from pumit.training.model_card.record import RunLog, data_settings_of
 
 METRICS = ("dice", "hd95_mm", "assd_mm")
 ALL = "all classes"  # mean over the classes of a case
@@ -161,6 +161,8 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     done = {(row.name, row.seed) for row in rows}
     source = comparison.file.source
     recipe = source.removesuffix(".yaml") if (_SHIPPED / source).is_file() else source
+    keys = comparison.file.keys
+    shown = {**keys, "data": {"folder": FOLDER, **data_settings_of(keys["data"])}}
     content = {
         "title": comparison.recipe.title or f"{len(names)} networks compared",
         "comparison": comparison,
@@ -185,7 +187,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         "worst": _worst(comparison, scores, runs) if comparison.recipe.pictures else [],
         "command": f"pumit compare {recipe} --data {FOLDER} -o OUT",
         "recipe_text": yaml.safe_dump(
-            with_short_paths(comparison.file.keys),
+            with_short_paths(shown),
             sort_keys=False,
             allow_unicode=True,
             default_flow_style=None,

@@ -568,19 +568,22 @@ def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):
-        shown = {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}
-        if named_split(shown.get("split")):  # of cases, which are numbered
-            del shown["split"]
-        if isinstance(shown.get("classes"), list):
-            shown["classes"] = [
-                {k: v for k, v in row.items() if k != "segments"}
-                if isinstance(row, Mapping)
-                else row
-                for row in shown["classes"]
-            ]
-        public |= {"data": shown}
+        public |= {"data": data_settings_of(data)}
     clean: dict[str, Any] = without_paths({k: v for k, v in public.items() if "cases" not in k})
     return clean
+
+
+def data_settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the publishable part of a recipe's data, which names no case and no patient."""
+    shown = {k: v for k, v in data.items() if k in _DATA_KEYS_SHOWN}
+    if named_split(shown.get("split")):  # of cases, which are numbered
+        del shown["split"]
+    if isinstance(shown.get("classes"), list):
+        shown["classes"] = [
+            {k: v for k, v in row.items() if k != "segments"} if isinstance(row, Mapping) else row
+            for row in shown["classes"]
+        ]
+    return shown
 
 
 def initial_model(initial: Any) -> str:

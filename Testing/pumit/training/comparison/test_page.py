@@ -130,7 +130,8 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path):
         "A 9000",
     ):
         assert said in text, said
-    for secret in (str(tmp_path), "secret", "deep", socket.gethostname() + "\n", "<script"):
+    secrets = (str(tmp_path), "secret", "case_1", "deep", socket.gethostname() + "\n", "<script")
+    for secret in secrets:
         assert secret not in page
     assert len(re.findall("<svg", page)) == 3  # no logs, so no curves
     assert all('aria-label="' in svg for svg in re.findall("<svg[^>]*>", page))
