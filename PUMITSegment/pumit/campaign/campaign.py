@@ -656,7 +656,9 @@ class Campaign(CampaignFolder):
         folder = self.training_folder()
         if folder is None or self.rounds[-1].state != "training":
             return None
-        return read_status(folder)
+        status = read_status(folder)
+        # Then its model is compared, and the clicks are trained.
+        return None if status is not None and status.state == "finished" else status
 
     def save_round(self, one: TrainingRound) -> None:
         """Add a round, or replace the round of the same number."""

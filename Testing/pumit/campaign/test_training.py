@@ -29,7 +29,7 @@ from pumit.campaign.thumbnail import thumbnail_due
 from pumit.campaign.training import train_round
 from pumit.errors import PumitError, TrainingError
 from pumit.io.labels.label_file import named_segments
-from pumit.runs import read_log, read_status
+from pumit.runs import RunStatus, read_log, read_status, write_status
 from pumit.segmentation import Algorithm, ClassLabel, LabelMap
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
@@ -145,6 +145,20 @@ def test_training_that_was_stopped_is_continued_as_the_same_round(make_campaign,
     assert campaign.next_action().sentence == "Continue the training"
     assert train_round(Campaign.open(campaign.folder)).number == 1
     assert [p.name for p in (campaign.folder / "rounds").iterdir()] == ["001"]
+
+
+def test_a_round_is_not_finished_while_its_model_is_compared(make_campaign, fake_run, monkeypatch):
+    """The status was "Finished. The model can be used now." until clicks were trained."""
+    campaign, said = make_campaign(6, 4, settings=SETTINGS), []
+
+    def judge(campaign: Campaign, *_: Any, **__: Any) -> tuple[float, dict[str, float]]:
+        write_status(campaign.training_folder(), RunStatus("finished", "Finished."))
+        said.append(campaign.training())
+        return 0.8, {}
+
+    monkeypatch.setattr("pumit.campaign.training.judge", judge)
+    train_round(campaign)
+    assert said == [None]
 
 
 @pytest.mark.parametrize(
