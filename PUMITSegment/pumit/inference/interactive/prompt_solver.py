@@ -14,15 +14,8 @@ from scipy import ndimage
 
 from pumit.geometry import bounds_of
 from pumit.inference.engine.engine import Features, R, T
-from pumit.inference.interactive.box_checks import (
-    box_bonus,
-    clicked_in_box,
-)
-from pumit.inference.interactive.field_consensus import (
-    averaged,
-    field_logits,
-    most_trusted,
-)
+from pumit.inference.interactive.box_checks import box_bonus, clicked_in_box
+from pumit.inference.interactive.field_consensus import averaged, field_logits, most_trusted
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
@@ -126,15 +119,35 @@ class PromptSolver:
         Raises:
             Cancelled: If the caller cancelled it.
         """
-        # 1. A corrective click changes only what is connected to it, unless it is the second click
-        #    and shows that the first answer was only a piece.
-        if before is not None:
-            if prompts.mask is not None and before.num_points == 0 and before.box is None:
-                before = replace(before, patch=patch_of(prompts.mask))
-            corrected = self._corrected(prompts, before, watch)
-            if corrected is not None:
-                return self._second_click(prompts, before, corrected, watch)
-        # 2. Run the network on each view.
+        if before is None:
+            return self._every_field(prompts, None, watch)
+        if prompts.mask is not None and before.num_points == 0 and before.box is None:
+            before = replace(before, patch=patch_of(prompts.mask))
+        # 1. A scribble, which is several points, another box, or nothing to correct.
+        is_click = len(prompts.points) == before.num_points + 1
+        if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
+            return self._every_field(prompts, before, watch)
+        # 2. A click in the shown field changes only what is connected to it.
+        shown = before.views[before.chosen].field
+        *place, is_positive = prompts.points[-1]
+        if shown.covers(place):
+            where = self._correction_field(before, place, is_given=prompts.mask is not None)
+            return self._corrected(prompts, before, where, watch)
+        # 3. A click beyond it: move a field of the same spacing there, to follow a long structure.
+        #    If that shows none of the answer, the click is in a part of its own.
+        if is_inside(before.patch, place) == is_positive:
+            return before.confirmed(len(prompts.points))
+        moved = self.planner.field(place, shown.step[1] * self.planner.spacing_mm[1])
+        if (to_field(before.patch, moved) > 0.5).any():
+            return self._corrected(prompts, before, moved, watch)
+        if is_positive:
+            return self._with_part(prompts, before, watch)
+        return self._every_field(prompts, before, watch)
+
+    def _every_field(
+        self, prompts: IndexPrompts, before: SolverState | None, watch: Watch
+    ) -> SolverState:
+        """Answer by the best of all fields, which must follow the newest click."""
         views = self._views(prompts, before)
         candidates = self._map(lambda view: self._field_answers(view, prompts), views, watch)
         found = self._best_of(candidates, prompts, before, watch)
@@ -208,27 +221,6 @@ class PromptSolver:
         patch = apply_change(found.patch, logits, change, chosen.field, self.shape)
         return replace(found, patch=patch)
 
-    def _corrected(
-        self, prompts: IndexPrompts, before: SolverState, watch: Watch
-    ) -> SolverState | None:
-        """Return the previous answer corrected at the newest click; None asks all fields."""
-        chosen = before.views[before.chosen]
-        is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
-        if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
-            return None
-        *place, is_positive = prompts.points[-1]
-        if chosen.field.covers(place):
-            where = self._correction_field(before, place, is_given=prompts.mask is not None)
-            return self._changed(prompts, before, where)
-        if is_inside(before.patch, place) == is_positive:
-            return before.confirmed(len(prompts.points))
-        # The click is outside the field: move a field of the same spacing there, to follow a long
-        # structure.
-        moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
-        if (to_field(before.patch, moved) > 0.5).any():
-            return self._changed(prompts, before, moved)
-        return self._with_part(prompts, before, watch) if is_positive else None
-
     def _correction_field(
         self, before: SolverState, place: Sequence[float], *, is_given: bool
     ) -> Field:
@@ -274,10 +266,10 @@ class PromptSolver:
             return self._best_of(again, prompts, None, watch)
         return corrected
 
-    def _changed(
-        self, prompts: IndexPrompts, before: SolverState, where: Field
-    ) -> SolverState | None:
-        """Return the previous answer with the newest click's change in one field, or None."""
+    def _corrected(
+        self, prompts: IndexPrompts, before: SolverState, where: Field, watch: Watch
+    ) -> SolverState:
+        """Change the answer as one field sees it, only where connected to the newest click."""
         assert before.patch is not None
         *place, is_positive = prompts.points[-1]
         # 1. Decode the field with the shown answer as prior.
@@ -290,28 +282,29 @@ class PromptSolver:
         new.logits, change = follow_click(
             prior, new.logits, at, ratio, is_positive=is_positive, must_change=not agrees
         )
-        if change is None:
-            return before.confirmed(len(prompts.points)) if agrees else None
-        patch = apply_change(before.patch, new.logits, change, where, self.shape)
-        patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
-        # 2. If the result still contradicts the click, all fields are decoded.
+        if change is None and agrees:
+            return before.confirmed(len(prompts.points))
+        patch = before.patch
+        if change is not None:
+            patch = apply_change(patch, new.logits, change, where, self.shape)
+            patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
+        # 2. If the result still contradicts the click, every field is decoded.
         if is_inside(patch, place) != is_positive:
-            return None
+            return self._every_field(prompts, before, watch)
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.copy())
-        return SolverState(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
+        count = len(prompts.points)
+        found = SolverState(views, before.chosen, patch, new.iou, prompts.box, count)
+        return self._second_click(prompts, before, found, watch)
 
-    def _with_part(
-        self, prompts: IndexPrompts, before: SolverState, watch: Watch
-    ) -> SolverState | None:
-        """Add the answer to a distant click alone, such as in a second lesion, or return None."""
-        part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, watch)
-        if before.patch is None or part.patch is None:
-            return None
-        patch = joined(before.patch, part.patch)
+    def _with_part(self, prompts: IndexPrompts, before: SolverState, watch: Watch) -> SolverState:
+        """Add the answer to a distant click alone, such as in a second lesion."""
+        assert before.patch is not None
+        part = self._every_field(IndexPrompts(points=[prompts.points[-1]]), None, watch)
         negative = [point for *point, is_positive in prompts.points if not is_positive]
-        if any(is_inside(part.patch, point) for point in negative):
-            return None
+        if part.patch is None or any(is_inside(part.patch, point) for point in negative):
+            return self._every_field(prompts, before, watch)
+        patch = joined(before.patch, part.patch)
         patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 

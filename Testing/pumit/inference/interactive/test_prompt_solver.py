@@ -344,7 +344,7 @@ Solve = Callable[..., SolverState]
 
 
 @pytest.fixture
-def after_a_piece(liver_solver: PromptSolver, monkeypatch: pytest.MonkeyPatch) -> Solve:
+def after_a_piece(liver_solver: PromptSolver) -> Solve:
     """Answers prompts after an answer that was a piece; the correction adds a bit to it."""
     begun = liver_solver.answer(IndexPrompts([(10.0, 25.0, 25.0, True)]), None)
 
@@ -352,8 +352,7 @@ def after_a_piece(liver_solver: PromptSolver, monkeypatch: pytest.MonkeyPatch) -
         piece = replace(begun, patch=patch(PIECE), num_points=answered, number=number)
         before = replace(piece, box=prompts.box)
         corrected = replace(before, patch=patch(PIECE, BIT), num_points=answered + 1)
-        monkeypatch.setattr(liver_solver, "_corrected", lambda *_: corrected)
-        return liver_solver.answer(prompts, before)
+        return liver_solver._second_click(prompts, before, corrected, UNWATCHED)
 
     return solve
 
