@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -537,11 +537,18 @@ class SegmentBook:
     def _read(self, segmentID: str) -> PackedMask:
         if isEmptySegment(self.node, segmentID):
             return emptyMask(self.volumeNode)  # without reading every voxel of the scan
-        return PackedMask.of(self.mask(segmentID))
+        packed = PackedMask.of(self.mask(segmentID))
+        own = self._writer.readOwn(self.node, segmentID, self.volumeNode)
+        return packed if own is None else replace(packed, own=(own[0], PackedMask.of(own[1])))
 
     def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:
         # The editable area set since then must not prevent the undo.
         with editingAnywhere():
+            if packed.own is not None:
+                box, own = packed.own
+                self._writer.writeOwn(self.node, segmentID, box, own.mask(), self.volumeNode)
+                if self._read(segmentID) == packed:
+                    return  # else the segmentation has moved, or is on another grid
             self._writer.write(self.node, segmentID, unpacked(packed), self.volumeNode)
 
 

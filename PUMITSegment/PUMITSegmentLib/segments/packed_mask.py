@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,14 @@ class PackedMask:
         shape: Shape of the whole grid, (D, H, W).
         box: First and last-plus-one index of each axis; None for an empty mask.
         bits: Compressed bits inside the box.
+        own: The same segment on the grid of its segmentation: box and mask; None if that is the
+            scan's grid.
     """
 
     shape: tuple[int, ...]
     box: tuple[tuple[int, int], ...] | None
     bits: bytes
+    own: tuple[Box, PackedMask] | None = field(default=None, compare=False)
 
     @staticmethod
     def of(mask: npt.ArrayLike) -> PackedMask:
@@ -43,7 +46,7 @@ class PackedMask:
     @property
     def byteCount(self) -> int:
         """Memory use."""
-        return len(self.bits)
+        return len(self.bits) + (self.own[1].byteCount if self.own is not None else 0)
 
     def inside(self) -> Mask:
         """Return the mask within its box."""

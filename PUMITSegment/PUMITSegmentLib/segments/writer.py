@@ -23,7 +23,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.segments.editable_area import EditableArea, visibleSegmentIDs
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.packed_mask import PreparedMask, prepare
-from PUMITSegmentLib.segments.segment_on_grid import SegmentOnGrid, referenceGrid
+from PUMITSegmentLib.segments.segment_on_grid import SegmentOnGrid, isOnGridOf, referenceGrid
 from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
 
 
@@ -138,11 +138,7 @@ class SegmentWriter:
                 box, held = whole, Box.around(final, whole.start)
                 final = final[held.within(whole)]
             # 3. Write it, and overwrite other segments if that is chosen.
-            if target.isOnlyVoxels:
-                target.replace(held, final)
-            else:  # Slicer must update the derived representations
-                target.empty()
-                self._add(target, held, final, OverwriteMode.NONE)
+            self._replace(target, held, final)
             taken, contested = target.contested(
                 box, new, _givingWay(segmentationNode, segmentID, overwrite)
             )
@@ -179,6 +175,22 @@ class SegmentWriter:
         values = sampled(image, box, GridMap(*grids[::-1], *nodes[::-1]))
         return PreparedMask(shape, box, (values == segment.GetLabelValue()).view(np.uint8))
 
+    def readOwn(self, segmentationNode, segmentID: str, volumeNode) -> tuple[Box, Mask] | None:
+        """Return a segment on its segmentation's grid; None if the volume's grid has all of it."""
+        if isOnGridOf(segmentationNode, volumeNode):
+            return None
+        _segment(segmentationNode, segmentID)
+        target = SegmentOnGrid(segmentationNode, segmentID, volumeNode)
+        return target.box, target.voxels(target.box)
+
+    def writeOwn(
+        self, segmentationNode, segmentID: str, box: Box, voxels: Mask, volumeNode
+    ) -> None:
+        """Replace a segment by what `readOwn` returned."""
+        _segment(segmentationNode, segmentID)
+        with self.writing(segmentationNode), self.surfaces.postponed(segmentationNode, [segmentID]):
+            self._replace(SegmentOnGrid(segmentationNode, segmentID, volumeNode), box, voxels)
+
     @contextmanager
     def writing(self, segmentationNode) -> Iterator[None]:
         """Collect a segmentation's modified events in the block, and invoke them at its end."""
@@ -190,6 +202,13 @@ class SegmentWriter:
         finally:
             segmentationNode.EndModify(wasModifying)
             self._isWriting = wasWriting
+
+    def _replace(self, target: SegmentOnGrid, box: Box, voxels: Mask) -> None:
+        if target.isOnlyVoxels:
+            target.replace(box, voxels)
+        else:  # Slicer must update the derived representations
+            target.empty()
+            self._add(target, box, voxels, OverwriteMode.NONE)
 
     def _add(self, target: SegmentOnGrid, box: Box, voxels: Mask, overwrite: OverwriteMode) -> None:
         node = slicer.vtkMRMLSegmentEditorNode
