@@ -67,7 +67,7 @@ def train_round(campaign: Campaign, *, device: str = "auto") -> TrainingRound:
         PumitError: If too few scans are accepted, a scan cannot be used, or another process trains.
         RunStopped: If the training was stopped; the same call resumes it.
     """
-    from pumit.training.run.control import RunStopped
+    from pumit.training.run.reporter import RunStopped
 
     with working_alone(campaign.folder, "train"):
         campaign.refresh()

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     remember_run(args.output)
 
     from pumit.training.comparison.run import compare, compare_again
-    from pumit.training.run.control import RunStopped
+    from pumit.training.run.reporter import RunStopped
 
     data = data_of(args)
     only = [name.strip() for name in args.only.split(",")] if args.only else []

@@ -32,7 +32,7 @@ from pumit.io.labels.label_file import named_segments
 from pumit.runs import RunStatus, read_log, read_status, write_status
 from pumit.segmentation import Algorithm, ClassLabel, LabelMap
 from pumit.training.recipes.reader import read_yaml
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 from pumit.volume import Volume
 
 TINY: dict[str, Any] = {

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from pumit.training.loop import precision
-from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_reporter
+from pumit.training.run import session as run_session
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,9 +25,9 @@ def single_precision() -> Iterator[None]:
 @pytest.fixture
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run reads after every step what is requested, and often says that it lives."""
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(run_control, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(run_reporter, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(run_reporter, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(run_session, "BEAT_SECONDS", 0.05)
     monkeypatch.setattr(run_reporter, "ROOM_SECONDS", 0.01)
 
 

@@ -21,8 +21,8 @@ from pumit.training.loop.step import MemoryShortError
 from pumit.training.loop.task import Draw
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.run import control as run_control
-from pumit.training.run.control import RunStopped
+from pumit.training.run import reporter as run_reporter
+from pumit.training.run.reporter import RunStopped
 from pumit.training.run.session import run_session
 from torch import Tensor, nn
 
@@ -226,7 +226,7 @@ class AskingTask(BlockTask):
 def stop_by_file(folder: Path) -> dict[str, Any]:
     """Pause after two steps, stop after four, and continue."""
     AskingTask.folder = folder
-    run_control.CHECK_SECONDS = 0.0
+    run_reporter.CHECK_SECONDS = 0.0
     losses, stops = [], []
     for kind in (AskingTask, BlockTask):
         task = kind()

@@ -17,7 +17,7 @@ from pumit.runs import read_log, read_status, send_command
 from pumit.training.cross_validation import RESULT, fold_splits, pooled
 from pumit.training.data.split import Split
 from pumit.training.recipes.reader import RecipeFile
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 from pumit.training.train import finetune
 from pumit.training.validate import read_segmentation
 from segmentation_runs import RECIPE

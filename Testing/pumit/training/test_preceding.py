@@ -113,7 +113,7 @@ def test_it_stops_in_a_part_and_without_labels_the_encoder_is_the_result(
 ):
     monkeypatch.chdir(tmp_path)
     command = ["pretrain", "--on", "scans", "-o", "run", "--steps"]
-    from pumit.training.run.control import RunStopped
+    from pumit.training.run.reporter import RunStopped
 
     def stop(*args: Any, **more: Any) -> None:
         raise RunStopped("stopped")

@@ -14,8 +14,7 @@ from line_task import LineTask
 from pumit.models.tensor_file import write_tensors
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.run.session import run_session
 from torch import Tensor
 

@@ -68,7 +68,7 @@ def data_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def until_stopped(command: str, train: Callable[[], object]) -> int:
     """Train and return the exit status: 0, also after a requested stop; 130 after Ctrl+C."""
-    from pumit.training.run.control import RunStopped
+    from pumit.training.run.reporter import RunStopped
 
     try:
         made = train()

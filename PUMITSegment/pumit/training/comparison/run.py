@@ -45,8 +45,7 @@ from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.clock import repeated
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.run.resolved_recipe import STARTED, differences, plain, with_absolute_paths
 from pumit.training.run.session import run_session
 

@@ -20,8 +20,7 @@ from pumit.training.loop.precision import is_half
 from pumit.training.loop.sharding import gather, local_shard, shard, sharded_like
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.clock import RunClock
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.run.resume_state import (
     LAST,
     Position,
@@ -239,7 +238,7 @@ class Run:
         """Pending command; `finish` is rejected while there is no model to finish with."""
         requested = Request.of(self.reporter.requested)
         if requested is Request.FINISH and not self.has_model:
-            self.reporter.control.clear_request()
+            self.reporter.clear_request()
             self.reporter.event(
                 "no model", "There is no validated model yet; the training continues."
             )

@@ -61,7 +61,7 @@ def part_of_run(
         word = read_command(folder.parent)
         if word is not None:
             send_command(folder, word)
-            reporter.control.clear_request()
+            reporter.clear_request()
         status = read_status(folder)
         if status is None or reporter.folder is None or not status.is_alive:
             return

@@ -1,4 +1,4 @@
-"""Progress reports of a run, in `status.json` and logs, and its commands."""
+"""Progress reports of a run, in `status.json` and logs, and commands to it."""
 
 import json
 import logging
@@ -16,24 +16,27 @@ from typing import Any, TypeVar
 
 from pumit.errors import DiskFullError, ExportError
 from pumit.runs import (
+    CONTROL,
     JSON_VARIABLE,
     LOG,
     TEXT_LOG,
     ControlCommand,
     RunState,
     RunStatus,
+    read_command,
     read_status,
     write_status,
 )
 from pumit.system.wording import count_of, duration, listed, times
 from pumit.training.run.clock import RunClock
-from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 
 logger = logging.getLogger(__name__)
 MOST_NAMED = 12  # classes in a line
 T = TypeVar("T")
-BEAT_SECONDS = 2.0  # heartbeat interval
+POLL_SECONDS = 0.5  # polling interval of a paused run
+CLOCK_STEP_S = 5.0  # tolerated clock difference between machines that share a folder
+CHECK_SECONDS = 0.1  # minimum polling interval of a working run
 ROOM_SECONDS = 5.0  # interval of checks for free space on a full disk
 ROOM_TRY_SECONDS = 60.0  # interval of retries without a check: a quota is not visible
 ROOM_BYTES = 1 << 20  # additional free space that is worth a retry
@@ -121,6 +124,20 @@ def _step(record: Mapping[str, Any], step: str) -> str:
     return f"Step {step}: {', '.join(parts)}." if parts else ""
 
 
+class RunStopped(Exception):
+    """The run was stopped; its state is saved, and it can be resumed.
+
+    Args:
+        signal_number: Signal that stopped the run, 2 for Ctrl-C; 0 for a command.
+    """
+
+    def __init__(self, sentence: str = "", signal_number: int = 0) -> None:
+        super().__init__(*filter(None, [sentence]))
+        self.signal_number = signal_number
+        # Shell convention: 130 after Ctrl-C, so that `train && predict` stops.
+        self.exit_status = 128 + signal_number if signal_number else 0
+
+
 class RunReporter:
     """Reporter of a run: status and logs out, commands in.
 
@@ -128,21 +145,21 @@ class RunReporter:
     full disk, log lines are buffered until there is space, and a closed standard output is muted.
 
     Args:
-        folder: Existing folder of the run; None for a silent reporter, as in all processes but the
-            first.
+        folder: Existing folder of the run; None for a silent reporter without commands, as in all
+            processes but the first.
+        since: Start of the run, Unix time; earlier commands were meant for an earlier run.
 
     Attributes:
         step: Step of the current or latest validation.
+        signal_number: Signal that asked the run to stop, or 0.
     """
 
     def __init__(
-        self,
-        folder: Path | None = None,
-        control: RunControl | None = None,
-        clock: RunClock | None = None,
+        self, folder: Path | None = None, *, since: float = 0.0, clock: RunClock | None = None
     ) -> None:
         self.folder = folder
-        self.control = RunControl(None) if control is None else control
+        self.signal_number = 0
+        self._checked_at, self._has_command = -CHECK_SECONDS, False
         self.clock = RunClock() if clock is None else clock
         self.clock.on_sleep = self._slept
         self._is_counting = False
@@ -154,6 +171,10 @@ class RunReporter:
         self._finished: RunStatus | None = None  # until a step is trained
         if folder is None:
             return
+        with suppress(OSError):
+            # A time in the future means that the clock was set back.
+            if not since <= (folder / CONTROL).stat().st_mtime <= time.time() + CLOCK_STEP_S:
+                self.clear_request()
         before = read_status(folder)
         if before is not None and before.state == "finished":
             self._finished = before
@@ -282,11 +303,35 @@ class RunReporter:
     @property
     def requested(self) -> ControlCommand | None:
         """The pending command; `resume` is dropped while the run is running."""
-        requested = self.control.requested
+        requested = self._command()
         if requested == "resume":
-            self.control.clear_request()
+            self.clear_request()
             return None
         return requested
+
+    def _command(self) -> ControlCommand | None:
+        """Return the latest command; cheap enough to be read after every step.
+
+        Raises:
+            ExportError: If the folder is gone, so that the run can no longer be controlled.
+        """
+        if self.signal_number:
+            return "stop"
+        if self.folder is None:
+            return None
+        now = time.monotonic()
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at, self._has_command = now, (self.folder / CONTROL).exists()
+            if not (self._has_command or self.folder.is_dir()):
+                raise ExportError("The folder of the run was deleted or moved; the training ends.")
+        return read_command(self.folder) if self._has_command else None
+
+    def clear_request(self) -> None:
+        """Remove the command file."""
+        self._has_command = False
+        if self.folder is not None:
+            with suppress(OSError):
+                (self.folder / CONTROL).unlink(missing_ok=True)
 
     def check(self) -> None:
         """Pause or stop if requested; for work that has nothing to save.
@@ -302,10 +347,24 @@ class RunReporter:
 
     def pause(self) -> ControlCommand | None:
         """Wait until the run is to continue or stop; the time does not count."""
-        if self.control.requested == "pause":  # not a command sent while the run was being saved
-            self.control.clear_request()
-        wait = partial(self.control.wait, also="finish")
+        if self._command() == "pause":  # not a command sent while the run was being saved
+            self.clear_request()
+        wait = partial(self._wait, also="finish")
         return self._sleep("paused", "Paused; resume to continue.", wait)
+
+    def _wait(
+        self, seconds: float | None = None, *, also: ControlCommand | None = None
+    ) -> ControlCommand | None:
+        """Wait for the command to resume or to stop, or `also` another; None after the timeout."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self._checked_at = -CHECK_SECONDS
+            requested = self._command()
+            if requested is not None and requested in ("resume", "stop", also):
+                return requested
+            if until is not None and time.monotonic() >= until:
+                return None
+            time.sleep(POLL_SECONDS)
 
     def _sleep(
         self, kind: str, sentence: str, wait: Callable[[], ControlCommand | None]
@@ -319,7 +378,7 @@ class RunReporter:
             requested = wait()
         if requested != "stop":
             if requested != "finish":  # handled between two steps
-                self.control.clear_request()
+                self.clear_request()
             self.event("resumed", f"Resumed after {duration(time.monotonic() - began)}.")
             self.state(before.state, before.sentence)
         return requested
@@ -349,7 +408,7 @@ class RunReporter:
         """Wait for more free space or a retry, and return a command if one arrives first."""
         began = time.monotonic()
         while True:
-            requested = self.control.wait(ROOM_SECONDS)
+            requested = self._wait(ROOM_SECONDS)
             has_room = _free(folder) > before + ROOM_BYTES
             if requested or has_room or time.monotonic() - began > ROOM_TRY_SECONDS:
                 return requested

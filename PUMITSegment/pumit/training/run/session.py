@@ -2,11 +2,14 @@
 
 import os
 import shutil
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
+from types import FrameType
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -15,8 +18,11 @@ from pumit.errors import ExportError, PumitError, TrainingError
 from pumit.runs import LOCK, LOG, RunStatus, read_status
 from pumit.system.files import make_folder, remove_half_written
 from pumit.training.run.clock import repeated
-from pumit.training.run.control import RunControl, RunStopped
-from pumit.training.run.reporter import BEAT_SECONDS, RunReporter, kept
+from pumit.training.run.reporter import RunReporter, RunStopped, kept
+
+BEAT_SECONDS = 2.0  # heartbeat interval
+# Signals that stop a run gracefully, if the system has them.
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 # What some files make of a folder, which a run must not be mixed with.
 OTHERS = {"campaign.json": "a campaign", "dataset.json": "a data set"}
@@ -80,9 +86,9 @@ def run_session(folder: Path, *, since: float, **known: Any) -> Iterator[RunRepo
         RunStopped: If the block was stopped, which is also recorded in the status.
     """
     if int(os.environ.get("RANK", "0")) > 0:
-        control = RunControl(None)
-        with control.handle_signals():
-            yield RunReporter(None, control)
+        reporter = RunReporter()
+        with _signals_stop(reporter):
+            yield reporter
         return
     for file, what in OTHERS.items():
         if (folder / file).is_file():
@@ -91,11 +97,10 @@ def run_session(folder: Path, *, since: float, **known: Any) -> Iterator[RunRepo
     lock = lock_run(folder)
     try:
         remove_half_written(folder)
-        control = RunControl(folder, since=since)
-        reporter = RunReporter(folder, control)
+        reporter = RunReporter(folder, since=since)
         with repeated(reporter.beat, BEAT_SECONDS, "pumit-run-status") as end_beats:
             try:
-                with control.handle_signals():
+                with _signals_stop(reporter):
                     reporter.update(**known)
                     yield reporter
             except RunStopped as stop:
@@ -106,7 +111,7 @@ def run_session(folder: Path, *, since: float, **known: Any) -> Iterator[RunRepo
                     reporter.event("stopped", sentence)
                     reporter.state("stopped", sentence)
                 # A part of the run, such as a fold, has received the signal.
-                raise RunStopped(sentence, control.signal_number or stop.signal_number) from None
+                raise RunStopped(sentence, reporter.signal_number or stop.signal_number) from None
             except KeyboardInterrupt:
                 if not reporter.stays_finished("Stopped at once."):
                     reporter.state("stopped", f"Stopped at once. {kept(folder)}")
@@ -123,9 +128,40 @@ def run_session(folder: Path, *, since: float, **known: Any) -> Iterator[RunRepo
                     reporter.state("failed", sentence)
                 raise
             finally:
-                control.clear_request()
+                reporter.clear_request()
     finally:
         lock.release()
+
+
+@contextmanager
+def _signals_stop(reporter: RunReporter) -> Iterator[None]:
+    """Handle termination signals as the command to stop; a second one raises KeyboardInterrupt.
+
+    Outside the main thread, signals are not handled.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = os.getpid()
+
+    def take(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:  # a forked worker, which ends with this process
+            if number != signal.SIGINT:
+                os._exit(1)
+        elif reporter.signal_number:
+            raise KeyboardInterrupt
+        else:
+            reporter.signal_number = number
+
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    # Ignored signals, as by nohup, stay ignored.
+    heeded = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, take) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _place_of(error: BaseException) -> dict[str, list[str]]:

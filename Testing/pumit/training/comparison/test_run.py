@@ -17,8 +17,7 @@ from pumit.training.comparison import run as comparison
 from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
 from pumit.training.recipes.reader import read_yaml
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from tiny_run import forks, started, wait_for
 
 UNET, SWIN = RECIPE["networks"][0], {"feature_size": 12}

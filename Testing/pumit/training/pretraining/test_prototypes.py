@@ -20,8 +20,7 @@ from pumit.training.promptable.task import PromptableTask
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.pretraining import PromptableRecipe
 from pumit.training.recipes.reader import RecipeFile
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.run.resume_state import LAST
 from pumit.training.synthesis.scene import UNKNOWN, generated_classes
 

@@ -10,7 +10,7 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.runs import list_runs, read_log, read_status, send_command
 from pumit.training.pretrain import pretrain
 from pumit.training.promptable.task import PromptableTask
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 from pumit.training.train import finetune
 from safetensors.torch import load_file
 from tiny_run import during_step

@@ -19,7 +19,7 @@ from pumit.networks.build import build_network
 from pumit.runs import read_log
 from pumit.training.promptable.plan import plan_clicks, scans_of
 from pumit.training.promptable.validation import validated_structures
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.train import finetune
 from pumit.training.validate import read_recipe as read_recipe_keys

@@ -20,7 +20,7 @@ from pumit.training.promptable.validation import (
 )
 from pumit.training.recipes.model import read_model
 from pumit.training.recipes.promptable import FineTuningRecipe
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
 

@@ -18,7 +18,7 @@ from pumit.models.checkpoint import read_recipe
 from pumit.models.index import find_model
 from pumit.runs import RECIPE, read_log, read_status, send_command
 from pumit.training.loop.step import MemoryShortError, fewer_workers, retry_with_less_memory
-from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from pumit.training.segmentation import run as segmentation_run
@@ -82,7 +82,7 @@ def test_the_kept_recipe_makes_the_same_model_elsewhere(folder):
 @pytest.mark.parametrize("when", ["looking", "validating"])
 def test_a_stop_is_followed_whatever_the_run_does(folder, when, monkeypatch):
     out = folder / when
-    monkeypatch.setattr("pumit.training.run.control.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("pumit.training.run.reporter.CHECK_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         if when == "validating":
             answer = SegmentationValidation._answer

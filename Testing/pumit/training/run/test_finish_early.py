@@ -14,8 +14,7 @@ from pumit.errors import PumitError
 from pumit.models.checkpoint import read_recipe, save_checkpoint
 from pumit.models.index import find_model
 from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.segmentation.validation import SegmentationValidation
 from segmentation_runs import RECIPE, assert_same_weights

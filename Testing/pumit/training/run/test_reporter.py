@@ -17,8 +17,7 @@ from pumit.training.loop import state as loop_state
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter, sentence_of
+from pumit.training.run.reporter import RunReporter, RunStopped, sentence_of
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from tiny_run import SCHEDULE, run_line, train_line, wait_for

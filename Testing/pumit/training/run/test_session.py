@@ -24,10 +24,9 @@ from pumit.runs import (
     send_command,
     write_status,
 )
-from pumit.training.run import control as run_control
+from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
-from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunReporter
+from pumit.training.run.reporter import RunReporter, RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import lock_run, run_session
 from tiny_run import SCHEDULE, STEPS, forks, run_line, started, train_line, wait_for
@@ -107,7 +106,7 @@ def test_what_killed_writers_left_goes_and_other_hidden_files_stay(tmp_path):
 
 @forks
 def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(tmp_path, expected, monkeypatch):
-    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(run_reporter, "POLL_SECONDS", 0.1)
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
     send_command(tmp_path, "pause")
@@ -133,7 +132,7 @@ def test_a_command_sent_while_a_pause_is_being_saved_counts(tmp_path, later):
         send_command(tmp_path, "pause")
         assert reporter.requested == "pause"
         send_command(tmp_path, later)  # the step is being saved
-        reporter.control.wait = partial(reporter.control.wait, 1.0)  # type: ignore[method-assign]
+        reporter._wait = partial(reporter._wait, 1.0)  # type: ignore[method-assign]
         assert reporter.pause() == later
 
 
@@ -249,7 +248,7 @@ def _refuse(reporter: RunReporter) -> None:
 
 
 def _stop(reporter: RunReporter) -> None:
-    reporter.control.signal_number = signal.SIGTERM
+    reporter.signal_number = signal.SIGTERM
     reporter.check()
 
 
@@ -284,7 +283,7 @@ def test_a_finished_run_that_trains_further_and_is_stopped_is_stopped(tmp_path):
 
     def each_step() -> None:
         send_command(tmp_path, "stop")
-        time.sleep(2 * run_control.CHECK_SECONDS)
+        time.sleep(2 * run_reporter.CHECK_SECONDS)
 
     with pytest.raises(RunStopped):
         run_line(tmp_path, schedule=further, each_step=each_step)
