@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class CampaignView:
 
     Attributes:
         scans: All scans, in the order of the list.
-        thumbnails: Scan identifier to thumbnail, if there is one.
+        thumbnails: Scan identifier to file and content of its thumbnail (PNG), if there is one.
         trainingFolder: Run folder of the last round, or None.
         atWork: Work of a running process on any computer: "train", "predict", or "".
         toPredict: Number of scans that wait for a prediction.
@@ -52,7 +53,7 @@ class CampaignView:
     name: str
     classes: tuple[CampaignClass, ...]
     scans: tuple[ScanEntry, ...]
-    thumbnails: Mapping[str, Path]
+    thumbnails: Mapping[str, tuple[Path, bytes]]
     action: NextAction
     chart: CampaignChart
     settings: CampaignSettings
@@ -73,18 +74,24 @@ class CampaignView:
         return sum(scan.stored_state in states for scan in self.scans)
 
 
-def readCampaign(campaign: Campaign) -> CampaignView:
-    """Read a campaign; call on a worker thread."""
+def readCampaign(campaign: Campaign, before: CampaignView | None) -> CampaignView:
+    """Read a campaign, but no thumbnail that `before` has; call on a worker thread."""
     scans = campaign.scans()
     settings, rounds = campaign.settings, campaign.rounds
-    found = ((scan.id, thumbnail_of(campaign, scan)) for scan in scans)
+    thumbnails = dict(before.thumbnails) if before is not None else {}
+    for scan in scans:
+        path, known = thumbnail_of(campaign, scan), thumbnails.pop(scan.id, None)
+        if path is not None:
+            with suppress(OSError):  # replaced by another process
+                isKnown = known is not None and known[0] == path
+                thumbnails[scan.id] = known if isKnown else (path, path.read_bytes())
     last = rounds[-1] if rounds else None
     return CampaignView(
         campaign.folder,
         campaign.name,
         campaign.classes,
         tuple(sorted(scans, key=_uncertain) if settings.order == "uncertain" else scans),
-        {key: path for key, path in found if path is not None},
+        thumbnails,
         campaign.next_action(),
         campaign.chart(),
         settings,
@@ -259,8 +266,9 @@ class CampaignWork:
         campaign = self.campaign
         if campaign is None or (self._reading is not None and self._reading.isActive):
             return
+        before = self.view
         self._reading = self._parts.background.submit(
-            lambda: readCampaign(campaign),
+            lambda: readCampaign(campaign, before),
             lambda view: self._take(campaign, view),
             self._sayUnreadable,
         )

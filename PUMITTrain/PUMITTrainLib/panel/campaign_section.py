@@ -65,7 +65,7 @@ class CampaignList:
             openID = self._checking.currentID
             self._cells.show(
                 [
-                    scanCells(scan, str(view.thumbnails.get(scan.id, "")), patients, openID)
+                    scanCells(scan, view.thumbnails.get(scan.id, ("", b""))[1], patients, openID)
                     for scan in self._shown
                 ]
             )
@@ -129,12 +129,12 @@ class CampaignList:
 
 
 def scanCells(
-    scan: ScanEntry, picture: str, patients: dict[str, int], openID: str
+    scan: ScanEntry, picture: bytes, patients: dict[str, int], openID: str
 ) -> tuple[Cell, ...]:
     """Return the cells of a scan, in the order of the columns.
 
     Args:
-        picture: File of the thumbnail; empty for none.
+        picture: The thumbnail, PNG; empty for none.
         patients: Patient keys to their numbers.
         openID: Identifier of the scan that is open here.
     """

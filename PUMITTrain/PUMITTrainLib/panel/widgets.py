@@ -336,7 +336,7 @@ class Cell:
     Attributes:
         tooltip: Full text; empty for the cell's text.
         color: Colour of the text, as "#rrggbb"; empty for the default.
-        picture: File of a small picture; empty for none.
+        picture: A small picture: a local file, or PNG of a share; empty for none.
         isChecked: State of a check box; None for no box.
         isEditable: Whether a double click edits it.
     """
@@ -344,7 +344,7 @@ class Cell:
     text: str = ""
     tooltip: str = ""
     color: str = ""
-    picture: str = ""
+    picture: str | bytes = ""
     isChecked: bool | None = None
     isEditable: bool = False
 
@@ -362,7 +362,11 @@ class Cell:
             item.setCheckState(qt.Qt.Checked if self.isChecked else qt.Qt.Unchecked)
         if self.color:
             item.setForeground(qt.QBrush(qt.QColor(self.color)))
-        if self.picture:
+        if isinstance(self.picture, bytes):
+            pixmap = qt.QPixmap()
+            pixmap.loadFromData(self.picture)
+            item.setIcon(qt.QIcon(pixmap))
+        elif self.picture:
             item.setIcon(qt.QIcon(self.picture))
         return item
 

@@ -1069,7 +1069,28 @@ def test_the_picture_in_the_list_follows_what_is_accepted(opened):
         opened.look()
     after = opened.logic.campaign.view.thumbnails[key]
     assert after != before
-    assert after.is_file()
+
+
+def test_pictures_in_the_list_are_read_with_the_campaign(opened, monkeypatch):
+    """Slicer froze where a share was slow: their files were opened as the list was filled."""
+    from pumit.campaign.thumbnail import draw_thumbnail
+    from PUMITTrainLib.campaign import campaign_work
+
+    read = campaign_work.readCampaign
+
+    def readAndLose(campaign: Campaign, *before: Any) -> Any:
+        view = read(campaign, *before)
+        for file in campaign.folder.glob("scans/*/thumbnail-*.png"):
+            file.unlink()
+        return view
+
+    for scan in opened.campaign.scans():
+        draw_thumbnail(opened.campaign, scan)
+    monkeypatch.setattr(campaign_work, "readCampaign", readAndLose)
+    opened.look()
+    table = opened.ui.campaignTable
+    icons = [table.item(row, 0).icon() for row in range(table.rowCount)]
+    assert [icon.pixmap(32, 32).isNull() for icon in icons] == [False] * 6
 
 
 def test_check_here_leads_through_a_prediction_without_clicks(modules, tmp_path):
