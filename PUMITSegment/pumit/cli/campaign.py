@@ -96,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of clicks used; default: the stored number",
     )
     accept.add_argument(
+        "--seconds",
         "--took",
         type=lambda text: _number(text, 0),
         help="seconds spent; default: the stored time",
@@ -293,7 +294,7 @@ def _accept(args: argparse.Namespace) -> None:
         label,
         args.reviewer,
         clicks=scan.clicks if args.clicks is None else args.clicks,
-        seconds=scan.seconds if args.took is None else args.took,
+        seconds=scan.seconds if args.seconds is None else args.seconds,
         drawn=args.drawn,
         known=args.known,
     )

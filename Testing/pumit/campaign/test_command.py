@@ -139,6 +139,9 @@ def test_accepting_again_after_undo_keeps_what_it_took(run, make_campaign, tmp_p
     assert run("accept", folder, scan.name)[0] == 0
     now = campaign.scan(scan.id)
     assert (now.clicks, now.seconds) == (3, 20.0)
+    for option, seconds in (("--seconds", 5), ("--took", 6)):
+        assert run("accept", folder, scan.name, option, seconds)[0] == 0
+        assert campaign.scan(scan.id).seconds == seconds
 
 
 @pytest.mark.parametrize(
