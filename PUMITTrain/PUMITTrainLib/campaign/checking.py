@@ -188,9 +188,14 @@ class Checking:
             self._putAway(None)
             if self._current is not None:
                 return
+        unsaved = {each.loaded.entry.id: each for each in self._unsaved if each.scan.isThere}
+        if key in unsaved:
+            self._reopen(unsaved[key])
+            return
         ahead, self._ahead = self._ahead, None
         prepare = self._segment.reviewing.prepare
-        skipped, name = {} if key else dict(self._skipped), self._work.reviewer
+        skipped = {} if key else self._skipped | dict.fromkeys(unsaved, "")
+        name = self._work.reviewer
         self._status.working(_("Opening the scan..."))
 
         def take() -> tuple[TakenScan, Path | None]:
@@ -339,11 +344,7 @@ class Checking:
         if self._current is not None and self._unsaved:
             self._putAway(None)
         if self._unsaved and self._current is None:
-            self._current = current = self._unsaved.pop()
-            self._segment.reviewing.reviewer = self
-            self._segment.reviewing.show(current.scan)
-            self._beats.start(_BEAT_MS)
-            self._changed()
+            self._reopen(self._unsaved[-1])
             return
         campaign = self._work.campaign
         if campaign is None or not self._decided or self._unsaved:
@@ -364,6 +365,15 @@ class Checking:
 
         # With the entry from its decision, so that a later one of another person is kept.
         self._keep(lambda: takeBack(entry), done, fail)
+
+    def _reopen(self, unsaved: _Checked) -> None:
+        """Return to a scan that could not be saved."""
+        self._unsaved.remove(unsaved)
+        self._current = unsaved
+        self._segment.reviewing.reviewer = self
+        self._segment.reviewing.show(unsaved.scan)
+        self._beats.start(_BEAT_MS)
+        self._changed()
 
     def _remember(self, made: ScanEntry) -> None:
         """Let a decision be undone instead of earlier ones on the same scan."""

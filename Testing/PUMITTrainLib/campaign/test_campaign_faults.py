@@ -493,6 +493,30 @@ def test_a_share_that_went_away_is_said_once(opened, tmp_path):
     assert opened.campaign.scan("scan00").stored_state == "accepted"
 
 
+@pytest.mark.parametrize("isExpired", [False, True])
+def test_a_scan_that_is_not_saved_yet_is_not_opened_a_second_time(opened, tmp_path, isExpired):
+    """It was refused as open elsewhere, or after two minutes opened without what was drawn."""
+    opened.draw()
+    scan, checking = opened.campaign.scan("scan00"), opened.logic.checking
+    opened.folder.rename(tmp_path / "away")
+    opened.key("A")
+    (tmp_path / "away").rename(opened.folder)
+    if isExpired:
+        (opened.campaign.home(scan) / "lock").unlink()
+    opened.look()
+    checking.openNext()
+    opened.look()
+    assert opened.checked.given.name == "scan01"
+    assert checking.undoText == "scan00"
+    checking.open(scan.id)
+    opened.look()
+    assert opened.checked.given.name == "scan00"
+    assert {name for name, _mask in opened.segment.logic.reviewing.masks()} == set(CLASSES)
+    opened.key("A")
+    assert opened.campaign.scan("scan00").stored_state == "accepted"
+    assert opened.campaign.scan("scan01").stored_state == "open"
+
+
 def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(opened, tmp_path):
     undo = opened.segment.panel.reviewRow.undoButton
     for _ in range(2):
