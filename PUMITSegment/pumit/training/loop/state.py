@@ -145,7 +145,7 @@ class Request(IntEnum):
         return Request.NOTHING if word in (None, "resume") else Request[word.upper()]
 
 
-class Run:
+class TrainState:
     """State of a training run: network, average, optimiser and position.
 
     Args:

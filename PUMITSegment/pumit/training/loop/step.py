@@ -25,7 +25,7 @@ from pumit.training.loop.distributed import (
 from pumit.training.loop.optimizers import set_rate
 from pumit.training.loop.precision import half_precision
 from pumit.training.loop.sharding import clip_gradients, is_sharded
-from pumit.training.loop.state import Request, Run
+from pumit.training.loop.state import Request, TrainState
 from pumit.training.loop.task import Task, cases_of
 from pumit.training.run.reporter import RunReporter
 
@@ -135,7 +135,7 @@ def first_not_finite(network: nn.Module, forward: Callable[[], Any]) -> str | No
 class Step:
     """One optimiser step: gradients, their mean over all processes, and the update."""
 
-    def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
+    def __init__(self, task: Task, run: TrainState, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
     def take(self) -> tuple[bool, Request]:

@@ -9,7 +9,7 @@ from torch import nn
 from pumit.training.loop.distributed import rank
 from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.loop.sharding import recomputed
-from pumit.training.loop.state import OnBest, Report, Request, Run, State, Validate
+from pumit.training.loop.state import OnBest, Report, Request, State, TrainState, Validate
 from pumit.training.loop.step import Step
 from pumit.training.loop.task import StepDraws, Task, batches
 from pumit.training.recipes.schedule import Schedule
@@ -68,7 +68,8 @@ def train(
         return optimizer_for(network, schedule, None if groups is None else groups(schedule))
 
     # 1. Resume weights, average and optimiser, or initialise them.
-    run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)
+    validates = validate is not None
+    run = TrainState(task.network, folder, schedule, device, optimizer_of, reporter, validates)
     if run.finishes():
         return run.averaged()
     # 2. Repeat an interrupted validation.

@@ -57,28 +57,25 @@ def part_of_run(
     reporter.check()
     reporter.event(event, f"{title} begins.", **({"fold": number} if parts > 1 else {}))
 
-    def pass_on() -> None:
-        word = read_command(folder.parent)
-        if word is not None:
-            send_command(folder, word)
-            reporter.clear_request()
-        status = read_status(folder)
-        if status is None or reporter.folder is None or not status.is_alive:
-            return
-        left = status.left_seconds
-        if left is not None:
-            left += (parts - number) * (status.seconds + left)
-        reporter.update(
-            state=status.state,
-            sentence=f"{title}: {status.sentence}",
-            step=(number - 1) * status.steps + status.step,
-            steps=parts * status.steps,
-            left_seconds=left,
-        )
-
     def relay() -> None:
         try:
-            pass_on()
+            word = read_command(folder.parent)
+            if word is not None:
+                send_command(folder, word)
+                reporter.clear_request()
+            status = read_status(folder)
+            if status is None or reporter.folder is None or not status.is_alive:
+                return
+            left = status.left_seconds
+            if left is not None:
+                left += (parts - number) * (status.seconds + left)
+            reporter.update(
+                state=status.state,
+                sentence=f"{title}: {status.sentence}",
+                step=(number - 1) * status.steps + status.step,
+                steps=parts * status.steps,
+                left_seconds=left,
+            )
         except PumitError as error:  # such as a full disk; retried at the next poll
             logger.debug("%s", error)
 

@@ -179,7 +179,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(lab, tuned, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pumit.training.loop.trainer.Run.validate", interrupted)
+        patch.setattr("pumit.training.loop.trainer.TrainState.validate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(lab, "parts", part="adapters", rank=2, overrides={"checkpoint_seconds": 0.0})
     assert step_saved(lab / "parts" / LAST) == 2
