@@ -30,47 +30,10 @@ from pumit.networks.promptable.constants import (
     NEGATIVE,
     POSITIVE,
     RANGES,
-    ROUNDS,
-    STEP_COST,
-    UNREACHED,
 )
+from pumit.networks.promptable.geodesic import distance_to, nearness, path_costs
 
 Mask = npt.NDArray[np.bool_]
-
-
-def path_costs(image: Floats, depth_step: float) -> list[Floats]:
-    """Return the costs of straight paths from the first voxel along each axis, (d, h, w) each.
-
-    Args:
-        image: Shape (C, d, h, w), channels about [0, 1].
-        depth_step: Depth step over in-plane step on this grid.
-    """
-    costs = []
-    for axis in range(3):
-        length = depth_step if axis == 0 else 1.0
-        cost = np.zeros(image.shape[1:], dtype=np.float32)
-        inner = cost[(*[slice(None)] * axis, slice(1, None))]
-        inner[:] = np.abs(np.diff(image, axis=1 + axis)).sum(0) + np.float32(STEP_COST * length)
-        costs.append(cost.cumsum(axis, dtype=np.float32))
-    return costs
-
-
-def distance_to(seeds: npt.NDArray[np.bool_], along: list[Floats]) -> Floats:
-    """Return the cost of the cheapest axis-aligned path to a seed, (d, h, w)."""
-    distance = np.where(seeds, np.float32(0), np.float32(UNREACHED))
-    for _ in range(ROUNDS):
-        before = distance
-        for axis, path in enumerate(along):
-            if distance.shape[axis] == 1:
-                continue
-            forward = np.minimum.accumulate(distance - path, axis)
-            forward += path
-            back = np.flip(np.minimum.accumulate(np.flip(distance + path, axis), axis), axis)
-            nearer = np.minimum(forward, back - path)
-            distance = np.minimum(distance, np.maximum(nearer, 0, out=nearer))
-        if np.array_equal(distance, before):  # converged
-            break
-    return distance
 
 
 def geodesic_maps(
@@ -83,11 +46,8 @@ def geodesic_maps(
         if not seeds.any():
             maps += [blank] * (len(RANGES) + 1)
             continue
-        distance = distance_to(seeds, along)
-        typical = max(float(distance.mean()), 1e-3)
-        maps += [np.exp(distance * np.float32(-1 / r)) for r in RANGES]
-        maps.append(np.exp(distance * np.float32(-2 / typical)))
-        distances.append(distance)
+        distances.append(distance_to(seeds, along, np.minimum.accumulate, np))
+        maps += nearness(distances[-1], np)
     if len(distances) == 2:
         near, far = distances
         maps.append((far - near) / np.maximum(far + near, np.float32(1e-3)))
@@ -116,7 +76,7 @@ class MapGrid:
         d, h, w = image.shape[1:]
         small = block_means(image, shape)
         depth_step = slice_ratio * (d / shape[0]) / (h / shape[1])
-        return cls((d, h, w), shape, small, path_costs(small, depth_step) if geodesic else [])
+        return cls((d, h, w), shape, small, path_costs(small, depth_step, np) if geodesic else [])
 
     @property
     def nbytes(self) -> int:

@@ -20,7 +20,7 @@ from pumit.networks.promptable.constants import (
     NEGATIVE,
     POSITIVE,
 )
-from pumit.networks.promptable.geodesic import geodesic_maps
+from pumit.networks.promptable.geodesic import distance_to, nearness, path_costs
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.layers import pooled
 
@@ -102,6 +102,21 @@ def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Te
         ratio = (2 * shares[0] / (shares[0] + shares[1]).clamp_min(1e-6) - 1).clamp_min(0)
         maps.append(ratio.gather(1, index).view_as(margin) * _everywhere(applies))
     return maps
+
+
+def _running_minimum(x: Tensor, dim: int) -> Tensor:
+    """Return the running minimum along a dimension.
+
+    On GPUs by shifts of doubling length: `cummin` is slower, as it also finds indices.
+    """
+    if not x.is_cuda:
+        return x.cummin(dim).values
+    step, n = 1, x.shape[dim]
+    while step < n:
+        shifted = torch.minimum(x.narrow(dim, step, n - step), x.narrow(dim, 0, n - step))
+        x = torch.cat((x.narrow(dim, 0, step), shifted), dim)
+        step *= 2
+    return x
 
 
 class PromptEncoder(nn.Module):
@@ -330,4 +345,9 @@ class PromptEncoder(nn.Module):
             outside = beyond & prompts.has_box[:, None]
             seeds[1] |= outside.view(-1, *(n if a == axis else 1 for a in range(3)))
         depth = prompts.slice_ratio * cell[0] / cell[1]
-        return geodesic_maps(seeds[0], seeds[1], image, depth)
+        along = [path.repeat(2, 1, 1, 1) for path in path_costs(image, _everywhere(depth), torch)]
+        near, far = distance_to(seeds.flatten(0, 1), along, _running_minimum, torch).chunk(2)
+        has_near, has_far = (_everywhere(seed.flatten(1).any(1)).to(image.dtype) for seed in seeds)
+        maps = [m * has_near for m in nearness(near, torch)]
+        maps += [m * has_far for m in nearness(far, torch)]
+        return [*maps, (far - near) / (far + near).clamp_min(1e-3) * has_near * has_far]
