@@ -13,7 +13,6 @@ from scipy import ndimage
 from torch import Tensor
 
 from pumit.evaluation.simulated_user import depth_in_piece
-from pumit.inference.automatic.components import largest_component
 
 Mask = npt.NDArray[np.bool_]
 Rng = np.random.Generator
@@ -169,14 +168,14 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
 def correct(
     state: PromptState, target: Mask, answer: npt.NDArray[np.float32], ratio: float, rng: Rng
 ) -> None:
-    """Add a click in the kind of error with the largest component; set the prediction as prior."""
+    """Add a click in the kind of error of a random wrong voxel; set the prediction as prior."""
     mask = answer > 0.5
     missing, excess = target & ~mask, mask & ~target
     state.prior = answer
-    if not missing.any() and not excess.any():
+    wrong = np.flatnonzero(missing | excess)
+    if len(wrong) == 0:
         return
-    sizes = [int(largest_component(m).sum()) if m.any() else 0 for m in (missing, excess)]
-    is_positive = sizes[0] >= sizes[1]
+    is_positive = bool(target.flat[wrong[int(rng.random() * len(wrong))]])
     place = click_of(state, missing if is_positive else excess, ratio, rng)
     state.points.append((*place, is_positive))
 
