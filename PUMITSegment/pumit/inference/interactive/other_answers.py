@@ -17,6 +17,7 @@ from pumit.preprocessing.fields import box_of
 
 MOST_ANSWERS = 4  # including the shown one
 DISTINCT = 0.8  # Dice below which two answers are distinct
+LIKENESS = 0.3  # score penalty of an alternative per Dice with the shown answer
 SAMPLES = 20  # points along each axis at which answers are compared
 
 Mask = npt.NDArray[np.bool_]
@@ -61,24 +62,28 @@ def distinct_answers(
 ) -> tuple[FieldAnswer, ...]:
     """Choose at most three alternatives to the shown answer, the best-scored first.
 
-    None contradicts a click. Their Dice with the shown one and each other is below `DISTINCT`.
+    None contradicts a click. Their Dice with the shown one and each other is below `DISTINCT`. The
+    score counts less the more an alternative is like the shown answer, which was not wanted.
     """
     limit = np.array(shape) - 0.5
     first = _Extent.of(shown)
-    kept = [] if first is None else [first]
-    for view in sorted(candidates, key=lambda each: -each.score):
-        if len(kept) == MOST_ANSWERS:
-            break
+    ranked = []
+    for view in candidates:
         extent = _Extent.of(view)
         if extent is None or prompts.contradicted_by(extent.mask, view.field) > 0:
             continue
-        is_in_volume = (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all()
-        if is_in_volume and all(_dice(extent, other, limit) < DISTINCT for other in kept):
+        if (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all():
+            likeness = 0.0 if first is None else _dice(extent, first, limit)
+            if likeness < DISTINCT:
+                ranked.append((view.score - LIKENESS * likeness, extent))
+    kept: list[_Extent] = []
+    for _, extent in sorted(ranked, key=lambda each: -each[0]):
+        if all(_dice(extent, other, limit) < DISTINCT for other in kept):
             kept.append(extent)
+        if len(kept) == MOST_ANSWERS - 1:
+            break
     # Copy: a candidate shares its memory with the others of its field.
-    return tuple(
-        replace(each.view, logits=np.array(each.view.logits)) for each in kept if each is not first
-    )
+    return tuple(replace(each.view, logits=np.array(each.view.logits)) for each in kept)
 
 
 def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) -> SolverState:
