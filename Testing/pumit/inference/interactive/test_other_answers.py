@@ -7,9 +7,12 @@ import pytest
 from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, scan, session_on
 from pumit.errors import PromptError
 from pumit.evaluation.metrics import dice
-from pumit.inference.interactive.other_answers import DISTINCT, MOST_ANSWERS
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.other_answers import DISTINCT, MOST_ANSWERS, distinct_answers
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.solver_state import FieldAnswer
+from pumit.preprocessing.fields import Field
 from pumit.prompts import AnswerPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
@@ -80,6 +83,18 @@ def test_answers_differ_and_are_at_most_four(tiny_segmenter, kind):
     # Only the shown answer is refined after it was compared.
     for a, b in combinations(masks[1:], 2):
         assert dice(a, b) < DISTINCT + SAMPLED
+
+
+def test_an_answer_unlike_the_shown_one_comes_before_one_that_is_like_it():
+    where = Field((8.0, 24.0, 24.0), (1.0, 1.0, 1.0), (16, 48, 48), 1.0, 0)
+    d, h, w = np.indices(where.shape) - np.reshape((8, 24, 24), (3, 1, 1, 1))
+    far = np.sqrt(d**2 + h**2 + w**2)
+    shown, like, other = (
+        FieldAnswer(where, r - far, score=s) for r, s in ((7, 1.0), (5.5, 0.6), (3, 0.5))
+    )
+    prompts = IndexPrompts(points=[(8.0, 24.0, 24.0, True)])
+    found = distinct_answers(shown, [shown, like, other], prompts, where.shape)
+    assert [view.score for view in found] == [0.5, 0.6]
 
 
 def test_a_choice_decodes_nothing_and_is_undone_and_redone(clicked, monkeypatch):
