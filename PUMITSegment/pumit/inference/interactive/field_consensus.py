@@ -7,11 +7,13 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverSettings
 from pumit.preprocessing.fields import Field, box_of, resampled
 
 POINTS = 4096
 ALIKE = 0.6  # IoU from which two answers mean the same structure
+DOUBTED = 0.6  # support below which a smaller answer may be meant
 
 
 def consensus(
@@ -57,16 +59,43 @@ def most_trusted(
     """Return the best answer of each field, preferring answers that other fields support.
 
     Args:
-        candidates: Answers of each field, the finest field first; their scores are modified.
+        candidates: Answers of each field, the finest field first; their scores and support are
+            modified.
     """
     if len(candidates) > 1 and len(candidates[0]) > 1:
         support = consensus(field_logits(candidates), click, spacing_mm)
         for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
             coarseness = i / (len(candidates) - 1)  # fields grow
             for view, share in zip(answers, shares, strict=True):
+                view.support = share
                 view.score += settings.consensus * share
                 view.score += settings.coarse * coarseness
     return [max(answers, key=lambda v: v.score) for answers in candidates]
+
+
+def smaller_answer(
+    chosen: FieldAnswer, finest: Sequence[FieldAnswer], prompts: IndexPrompts
+) -> FieldAnswer | None:
+    """Return a smaller answer of the finest field instead of one that other fields do not support.
+
+    Scores prefer coarse fields, and so large answers. Where no field supports the answer, the
+    structure is often small; then only the estimated IoU counts.
+
+    Args:
+        chosen: The best-scored answer.
+        finest: All answers of the finest field.
+    """
+    if chosen.support >= DOUBTED:
+        return None
+    smaller = [
+        view
+        for view in finest
+        if view.iou >= chosen.iou
+        and 0 < view.size < chosen.size
+        and view.logits is not None
+        and prompts.contradicted_by(view.logits > 0, view.field) == 0
+    ]
+    return max(smaller, key=lambda view: view.iou, default=None)
 
 
 def field_logits(

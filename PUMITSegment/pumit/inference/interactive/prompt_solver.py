@@ -15,7 +15,12 @@ from scipy import ndimage
 from pumit.geometry import bounds_of
 from pumit.inference.engine.engine import Features, R, T
 from pumit.inference.interactive.box_checks import box_bonus, clicked_in_box
-from pumit.inference.interactive.field_consensus import averaged, field_logits, most_trusted
+from pumit.inference.interactive.field_consensus import (
+    averaged,
+    field_logits,
+    most_trusted,
+    smaller_answer,
+)
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.grid_transfer import (
     Floats,
@@ -165,6 +170,8 @@ class PromptSolver:
         middle, spacing_mm = prompts.places.mean(0), self.planner.spacing_mm
         trusted = most_trusted(candidates, middle, spacing_mm, self.settings)
         best = int(np.argmax([view.score for view in trusted]))
+        if (smaller := smaller_answer(trusted[best], candidates[0], prompts)) is not None:
+            best, trusted[0] = 0, smaller
         views = [replace(v, logits=np.array(v.logits), spare=()) for v in trusted]  # free the batch
         out = SolverState(views, best, box=prompts.box, num_points=len(prompts.points))
         chosen = views[best]

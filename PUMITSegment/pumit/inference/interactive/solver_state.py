@@ -65,13 +65,23 @@ class SolverSettings:
 
 @dataclass
 class FieldAnswer:
-    """A field and its logits (D, H, W) after some prompts; `spare` ones are only alternatives."""
+    """A field and its logits (D, H, W) after some prompts; `spare` ones are only alternatives.
+
+    `support` is by the answers of other fields, 0 to 1; 1 if they were not compared.
+    """
 
     field: Field
     logits: Floats | None = None
     score: float = -1.0
     iou: float = 0.0
+    support: float = 1.0
     spare: tuple[FieldAnswer, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """Volume of the mask, voxels of the volume."""
+        assert self.logits is not None
+        return float(np.count_nonzero(self.logits > 0) * np.prod(self.field.step))
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.field_consensus import averaged, consensus
+from pumit.inference.interactive.field_consensus import averaged, consensus, smaller_answer
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.solver_state import FieldAnswer
 from pumit.preprocessing.fields import Field
 
 SPACING = (2.0, 1.0, 1.0)
@@ -69,3 +71,20 @@ def test_beyond_another_field_an_answer_stays():
     found = averaged(own, coarse, [(fine, [np.ones(fine.shape, np.float32)])])
     np.testing.assert_array_equal(found[0], own[0])
     assert (found != own).any()
+
+
+def test_a_large_answer_that_no_field_supports_gives_way_to_a_smaller_one():
+    fine, coarse = field(1.0), field(2.0)
+    prompts = IndexPrompts(points=[(*CLICK, True)])
+    small = FieldAnswer(fine, ball(fine, 4.0), iou=0.2)
+    finest = [
+        small,
+        FieldAnswer(fine, ball(fine, 6.0), iou=0.1),
+        FieldAnswer(fine, -ball(fine, 4.0), iou=0.9),
+    ]
+    chosen = FieldAnswer(coarse, ball(coarse, 20.0), score=2.0, iou=0.2, support=0.5)
+    assert smaller_answer(chosen, finest, prompts) is small
+    chosen.support = 0.7
+    assert smaller_answer(chosen, finest, prompts) is None
+    chosen.support, chosen.iou = 0.5, 0.3
+    assert smaller_answer(chosen, finest, prompts) is None
