@@ -1,5 +1,6 @@
 """The loop of a campaign through the panels: from a folder of scans to a folder of labels."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from campaign_module import CLASSES, CampaignModules, makeLab, makeScan, predict, train
+from planned_runs import StandInTrial
+from pumit.campaign import Campaign
+from pumit.campaign.training import train_round
 from pumit.io.labels.label_file import read_label_file
 from pumit.runs import RunStatus, write_status
+from pumit.training.planning.request import TrialProcess
 from PUMITSegmentLib.segments.rating import ratingOf
 
 
@@ -164,12 +169,24 @@ def test_the_row_in_segment_fits(modules, tmp_path, screenshots):
     assert entry.word in [rating.inWords() for rating in rated]
 
 
+def leavePlan(campaign: Campaign) -> None:
+    """Plan the first round, as its process would, with steps that are not tried."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrialProcess, "_launch", lambda self: None)
+        patch.setattr(TrialProcess, "run", lambda self, request: StandInTrial().run(request))
+        patch.setattr("pumit.training.train.finetune", lambda *_, **__: sys.exit())
+        with pytest.raises(SystemExit):
+            train_round(campaign)
+    campaign._change(lambda content: {**content, "rounds": []})
+
+
 @pytest.mark.slow
 def test_a_real_training_predicts_the_rest(modules, tmp_path):
     from PUMITTrainLib.processes import DetachedLauncher
 
     modules.create(makeLab(tmp_path / "lab", 8, labelled=range(4)))
-    modules.campaign.change_settings(training_seconds=4.0, refines_clicks=False)
+    modules.campaign.change_settings(training_seconds=2.0, refines_clicks=False)
+    leavePlan(modules.campaign)
     object.__setattr__(modules.parts, "launcher", DetachedLauncher())
     modules.look()
     said: set[str] = set()
