@@ -313,7 +313,7 @@ class PromptSolver:
             return self._every_field(prompts, before, watch)
         patch = joined(before.patch, part.patch)
         patch = self._near(prompts.points[-1:], prompts, before.patch, patch)
-        return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
+        return replace(part.confirmed(len(prompts.points)), patch=patch, box=prompts.box)
 
     def _refined(
         self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, watch: Watch

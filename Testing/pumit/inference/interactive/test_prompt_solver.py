@@ -264,6 +264,9 @@ def test_a_click_far_away_adds_a_part_of_its_own(fine_solver):
     assert (now & was).sum() == was.sum()
     added = np.argwhere(now & ~was)
     assert (np.abs(added - second[:3]) <= 9).all()
+    # The part has other answers by itself, but they would replace both.
+    assert fine_solver.answer(IndexPrompts([second]), None).count > 1
+    assert (after.count, after.others) == (1, ())
 
 
 # The second click: the whole structure where the first answer was a mere piece of it
