@@ -140,10 +140,13 @@ def remove_half_written(folder: Path, *, before: float = math.inf) -> None:
     Args:
         before: Latest time of their last change, seconds since 1970.
     """
-    for path in folder.rglob(".*"):
-        with suppress(OSError):
-            if _HALF_WRITTEN.match(path.name) and path.lstat().st_mtime < before:
-                _remove(path)
+    # Unlike `Path.rglob`, `os.walk` skips what another computer removes at that moment.
+    for parent, folders, files in os.walk(folder):
+        for name in filter(_HALF_WRITTEN.match, [*folders, *files]):
+            path = Path(parent, name)
+            with suppress(OSError):
+                if path.lstat().st_mtime < before:
+                    _remove(path)
 
 
 def _keep(path: Path) -> None:

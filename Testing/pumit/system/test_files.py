@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -121,6 +122,25 @@ def test_symbolic_link_is_followed(tmp_path):
     assert link.is_symlink()
     assert (real / "v1.nrrd").read_text() == "new"
     assert names(real) == ["v1.nrrd"]
+
+
+def test_half_written_files_go_though_another_computer_removes_folders(tmp_path, monkeypatch):
+    """The command ended with a FileNotFoundError."""
+    for name in "abc":
+        (tmp_path / name / ".0123456789ab-cache").mkdir(parents=True)
+        (tmp_path / name / ".accepted-0123456789ab.seg.nrrd").touch()
+        (tmp_path / name / ".hidden").touch()
+    listed = os.scandir
+
+    def remove_first(folder):
+        if str(folder) == str(tmp_path / "b"):
+            shutil.rmtree(folder)
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", remove_first)
+    files.remove_half_written(tmp_path)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/.*")}
+    assert left == {"a/.hidden", "c/.hidden"}
 
 
 def test_a_lock_is_held_by_only_one_at_a_time(tmp_path):
