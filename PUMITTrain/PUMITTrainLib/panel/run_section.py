@@ -179,7 +179,7 @@ class RunSection:
         ui.startButton.connect("clicked()", self._onStart)
         ui.pauseButton.connect("clicked()", self._onPause)
         ui.stopButton.connect("clicked()", logic.runs.stop)
-        ui.finishButton.connect("clicked()", logic.runs.finish)
+        ui.finishButton.connect("clicked()", self._onFinish)
         ui.showPlotsButton.connect("toggled(bool)", self._onPlots)
         ui.runFolderButton.connect("clicked()", self._onFolder)
         ui.runSection.connect("contentsCollapsed(bool)", self._onCollapsed)
@@ -398,6 +398,9 @@ class RunSection:
             )
         else:
             runs.continueRun()
+
+    def _onFinish(self) -> None:
+        self._consent(lambda: self._runs.restricted, self._runs.finish)
 
     def _onPlots(self, isOn: bool) -> None:
         if self._isShowing:

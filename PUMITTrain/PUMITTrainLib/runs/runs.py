@@ -328,10 +328,12 @@ class Runs:
 
     @property
     def restricted(self) -> Any:
-        """Model that the selected run begins with, if its licence awaits consent, else None."""
+        """Model that a stopped run begins with, if its licence awaits consent, else None."""
         view = self.selected
+        if view is None or view.isAlive:
+            return None
         try:
-            text = "" if view is None else (view.folder / RECIPE).read_text(encoding="utf-8")
+            text = (view.folder / RECIPE).read_text(encoding="utf-8")
             return None if yamlProblem(text) else restrictedModel(text)
         except (ImportError, OSError, UnicodeDecodeError):  # the process says so
             return None

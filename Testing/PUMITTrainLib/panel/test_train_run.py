@@ -48,7 +48,7 @@ def test_a_second_training_is_started_only_by_who_insists(ready):
     assert not ready.ui.questionFrame.isVisible()
 
 
-@pytest.mark.parametrize("call", ["start", "continueRun"])
+@pytest.mark.parametrize("call", ["start", "continueRun", "finish"])
 def test_a_training_from_a_model_with_a_licence_is_started_only_by_who_agrees(
     ready, tmp_path, monkeypatch, call
 ):
@@ -56,8 +56,9 @@ def test_a_training_from_a_model_with_a_licence_is_started_only_by_who_agrees(
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
     logic, ui, model = ready.logic, ready.ui, SimpleNamespace(name="mine", licence="CC BY-NC 4.0")
     logic.planning.restricted = logic.runs.restricted = model
-    ready.showRuns(runView(tmp_path / "one", "stopped"))
-    button = ui.startButton if call == "start" else ui.pauseButton
+    ready.showRuns(runView(tmp_path / "one", "stopped", bestStep=200))
+    buttons = {"start": "startButton", "continueRun": "pauseButton", "finish": "finishButton"}
+    button = getattr(ui, buttons[call])
     ready.press(button)
     assert logic.callsOf(call) == []
     assert "CC BY-NC 4.0" in ui.questionLabel.text

@@ -129,6 +129,9 @@ def test_a_run_that_begins_with_a_restricted_model_needs_consent(train, monkeypa
     for text, name in (("initial: research", "research"), ("initial: default", None), ("[", None)):
         recipe.write_text(text, encoding="utf-8")
         assert getattr(train.logic.runs.restricted, "name", None) == name
+    recipe.write_text("initial: research", encoding="utf-8")
+    train.show(writeRun(folder))  # it began with the consent of another user
+    assert train.logic.runs.restricted is None
 
 
 def test_a_comparison_is_continued_as_one(train):
