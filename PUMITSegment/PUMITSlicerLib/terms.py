@@ -21,6 +21,7 @@ from pumit.export.terminology import (
     TYPE_CONTEXT,
     SegmentTerminology,
     concept_for,
+    concept_named,
     known_names,
     serialize_terminology,
 )
@@ -263,14 +264,8 @@ def _distinct(terms: Iterator[Term]) -> list[_Indexed]:
 
 
 def _with_sides(name: str) -> list[str]:
-    sided = []
-    for candidate in (name, f"left {name}", f"right {name}"):
-        try:
-            concept_for(candidate)
-        except ExportError:
-            continue
-        sided.append(candidate)
-    return sided
+    candidates = (name, f"left {name}", f"right {name}")
+    return [candidate for candidate in candidates if concept_named(candidate) is not None]
 
 
 def _words(text: str) -> list[str]:

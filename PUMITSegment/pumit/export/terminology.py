@@ -96,10 +96,14 @@ def concept_for(text: str) -> SegmentTerminology:
     scheme, colon, value = stripped.partition(":")
     if colon:
         return _from_code(scheme.strip().upper(), value.strip())
-    return _from_name(stripped)
+    found = concept_named(stripped)
+    if found is None:
+        raise _unknown(stripped)
+    return found
 
 
-def _from_name(text: str) -> SegmentTerminology:
+def concept_named(text: str) -> SegmentTerminology | None:
+    """Return the terminology of a name as `concept_for` does, or None; seek no similar names."""
     words = text.lower().replace("_", " ").replace("-", " ").split()
     terms = _terms()
     # "left atrium" is a term; "left kidney" is a side and a term.
@@ -107,7 +111,7 @@ def _from_name(text: str) -> SegmentTerminology:
         return _terminology(terms[" ".join(words)], None)
     sides = [word for word in words if word in _SIDES]
     if len(sides) > 1:
-        raise _unknown(text)
+        return None
     side = sides[0] if sides else None
     rest = [word for word in words if word not in _SIDES]
     term = terms.get(" ".join(rest))
@@ -119,7 +123,7 @@ def _from_name(text: str) -> SegmentTerminology:
             continue
         if lesion.category == "lesion" != organ.category:
             return _lesion_in(organ, lesion, side)
-    raise _unknown(text)
+    return None
 
 
 def _from_code(scheme: str, value: str) -> SegmentTerminology:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from pumit.errors import ExportError, StructureError
-from pumit.export.terminology import SegmentTerminology, concept_for, known_names
+from pumit.export.terminology import SegmentTerminology, concept_for, concept_named, known_names
 
 EVERYTHING = "everything"
 
@@ -153,6 +153,8 @@ def _by_letters() -> dict[str, str]:
 
 
 def _concept(text: str) -> SegmentTerminology | None:
+    if not {":", "~"} & set(text):
+        return concept_named(text)
     try:
         return concept_for(text)
     except ExportError:

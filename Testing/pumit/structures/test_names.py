@@ -5,6 +5,7 @@ from pumit.errors import StructureError
 from pumit.export.terminology import concept_for, serialize_terminology
 from pumit.structures.names import (
     meaning_key,
+    meaning_of_name,
     nearest_names,
     parts_of,
     requested_structure,
@@ -80,3 +81,10 @@ def test_the_names_that_models_know_come_first():
 )
 def test_several_structures_may_be_named_at_once(text, parts):
     assert parts_of(text) == parts
+
+
+def test_other_words_are_compared_with_no_names(monkeypatch):
+    """Labels of a lab are looked up each time that a scan is opened."""
+    monkeypatch.setattr("difflib.get_close_matches", None)
+    for words in ("outer", "left right kidney", "liver outer"):
+        assert meaning_of_name(words) is None
