@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pydicom
@@ -16,12 +17,13 @@ from pumit.segmentation import Algorithm, Segment, Segmentation
 from two_balls import make_scan
 
 
-@pytest.fixture
-def dicom_campaign(tmp_path: Path) -> Campaign:
+@pytest.fixture(scope="module")
+def pacs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three series of two patients."""
+    root = tmp_path_factory.mktemp("pacs")
     for number, patient in enumerate(("Doe", "Doe", "Roe")):
         volume, _ = make_scan(number)
-        folder = tmp_path / "pacs" / f"case{number}" / "ct"
+        folder = root / f"case{number}" / "ct"
         folder.parent.mkdir(parents=True)
         write_dicom_series(volume, folder, patient_name=f"{patient}^J", patient_id=f"{patient}-77")
         for file in folder.iterdir():
@@ -33,6 +35,13 @@ def dicom_campaign(tmp_path: Path) -> Campaign:
             header.OtherPatientIDsSequence = [pydicom.Dataset()]
             header.OtherPatientIDsSequence[0].PatientID = f"{patient}-78"
             header.save_as(file)
+    return root
+
+
+@pytest.fixture
+def dicom_campaign(pacs: Path, tmp_path: Path) -> Campaign:
+    """A campaign of them, in a folder of the test's own."""
+    shutil.copytree(pacs, tmp_path / "pacs")
     return Campaign.create(tmp_path / "campaign", [tmp_path / "pacs"], ["outer", "inner"])
 
 
