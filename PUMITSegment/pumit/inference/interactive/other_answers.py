@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.geometry import bounds_of
-from pumit.inference.interactive.grid_transfer import to_volume
+from pumit.inference.interactive.grid_transfer import is_inside, on_box, to_volume
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.solver_state import FieldAnswer, SolverState
 from pumit.preprocessing.fields import box_of
@@ -70,7 +70,7 @@ def distinct_answers(
     ranked = []
     for view in candidates:
         extent = _Extent.of(view)
-        if extent is None or prompts.contradicted_by(extent.mask, view.field) > 0:
+        if extent is None or _contradicts(view, prompts):
             continue
         if (extent.bounds[0] < limit).all() and (extent.bounds[1] > -0.5).all():
             likeness = 0.0 if first is None else _dice(extent, first, limit)
@@ -102,6 +102,17 @@ def with_answer(state: SolverState, number: int, shape: tuple[int, int, int]) ->
     return replace(
         state, views=views, chosen=chosen, patch=patch, iou=view.iou, number=number, others=()
     )
+
+
+def _contradicts(view: FieldAnswer, prompts: IndexPrompts) -> bool:
+    """Return whether an answer contradicts a click in its field, on the volume's grid."""
+    assert view.logits is not None
+    for *place, is_positive in prompts.points:
+        if view.field.covers(place):
+            voxel = tuple(slice(round(at), round(at) + 1) for at in place)
+            if is_inside(on_box(view.logits, view.field, voxel), place) != is_positive:
+                return True
+    return False
 
 
 def _dice(a: _Extent, b: _Extent, limit: npt.NDArray[np.float64]) -> float:

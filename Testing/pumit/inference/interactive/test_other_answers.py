@@ -97,6 +97,18 @@ def test_an_answer_unlike_the_shown_one_comes_before_one_that_is_like_it():
     assert [view.score for view in found] == [0.5, 0.6]
 
 
+def test_an_answer_that_lacks_the_click_on_the_grid_of_the_scan_is_not_offered():
+    """Its voxel of a coarse field was inside, but the scan's voxel was not."""
+    where = Field((15.5, 15.5, 15.5), (4.0, 4.0, 4.0), (8, 8, 8), 1.0, 0)
+    logits = np.full(where.shape, -1.5, np.float32)
+    logits[4, 4, 4] = 1  # the middle of voxels 16 to 19
+    shown = FieldAnswer(where, np.ones(where.shape, np.float32))
+    small, shape = FieldAnswer(where, logits), (32, 32, 32)
+    for place, count in ((17.0, 1), (16.0, 0)):
+        prompts = IndexPrompts(points=[(place, place, place, True)])
+        assert len(distinct_answers(shown, [small], prompts, shape)) == count
+
+
 def test_a_choice_decodes_nothing_and_is_undone_and_redone(clicked, monkeypatch):
     first = clicked.predict()
     engine = clicked.segmenter.engine
