@@ -16,8 +16,9 @@ from pumit.errors import DiskFullError, PumitError
 @pytest.fixture
 def opened(modules: CampaignModules, tmp_path: Path) -> CampaignModules:
     """A campaign of six scans; the first is open in PUMIT Segment."""
-    modules.create(makeLab(tmp_path / "lab", 6))
-    modules.campaign.change_settings(order="list")
+    lab = makeLab(tmp_path / "lab", 6)
+    Campaign.create(modules.folder, [lab], CLASSES).change_settings(order="list")
+    modules.logic.campaign.open(modules.folder)
     modules.look()
     modules.pressAction()
     assert modules.checked.given.name == "scan00"
