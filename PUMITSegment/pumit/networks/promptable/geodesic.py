@@ -69,5 +69,6 @@ def distance_to(
 
 def nearness(distance: Array, xp: ModuleType) -> list[Array]:
     """Return maps of nearness by a distance, in [0, 1]: at fixed ranges, and at its mean."""
-    typical = distance.mean((-3, -2, -1)).clip(1e-3)[..., None, None, None]
+    # Without axes, the mean is a scalar, which NumPy 1 clips as float64.
+    typical = distance.mean((-3, -2, -1), keepdims=True).clip(1e-3)
     return [xp.exp(distance * (-1 / r)) for r in RANGES] + [xp.exp(distance * (-2 / typical))]

@@ -54,6 +54,8 @@ def test_nearness_tells_organs_of_one_grey_apart():
     h, w = np.meshgrid(np.arange(32.0), np.arange(32.0), indexing="ij")
     discs = [np.hypot(h - 16, w - c) < 5 for c in (8, 24)]
     image = (discs[0] | discs[1]).astype(np.float32)[None, None].repeat(2, 0)
-    near = nearness(found_paths(image, 0.0, (0, 16, 8)), np)[1][0]
+    maps = nearness(found_paths(image, 0.0, (0, 16, 8)), np)
+    assert {each.dtype for each in maps} == {np.dtype(np.float32)}  # also with NumPy 1.26
+    near = maps[1][0]
     assert near[discs[0]].min() > 0.7
     assert near[discs[1]].max() < 0.1
