@@ -2,7 +2,8 @@
 
 `kinds.py build FOLDER --shared ../shared` makes cases of every kind; `kinds.py score FOLDER
 --model M -o ROWS.json` clicks on them; `kinds.py table A.json B.json ...` prints several side by
-side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst target of each kind. A kind is a
+side; `kinds.py worst FOLDER ROWS.json -o PICTURES` draws the worst target of each kind; `kinds.py
+small FOLDER` clicks on structures below 10 mL. A kind is a
 data set of real scans, or structures of label maps that were not in the training of `default`.
 Their renderer shares no code with the generator of training scans.
 """
@@ -16,12 +17,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pumit.evaluation.simulated_user import evaluate_case
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import evaluate_case, read_case, simulate_clicks
 from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.volume import Volume
 from scipy import ndimage
 
 CASES, TARGETS, CLICKS = 4, 3, 5
+SMALL_ML, SMALL_TARGETS, SMALL_CLICKS = 10.0, 5, 4
 # Kind: pattern of cases below `shared`, and whether `default` is trained on the data set.
 REAL: dict[str, tuple[str, bool]] = {
     "sarcoma PET": (r"(data|train)/cases/pet_sts", True),
@@ -144,6 +148,40 @@ def score(folder: Path, model: str, only: str) -> Iterator[dict[str, Any]]:
                 yield {"kind": kind.name, **row}
 
 
+def score_small(folder: Path, model: str, only: str) -> None:
+    """Print mean Dice over kinds after each click on small structures, ideal and human-like.
+
+    The three largest structures of a case are left to `score`. "Ten times" is the share of first
+    answers that are more than ten times too large.
+    """
+    session = InteractiveSession(load_segmenter(model, device="cpu"))
+    for is_human in (False, True):
+        kinds: dict[str, list[npt.NDArray[np.float64]]] = {}
+        too_large = []
+        for path in sorted(p for p in folder.glob("*/*") if only in p.parent.name):
+            volume, labels = read_case(path)
+            session.set_volume(volume)
+            values, sizes = np.unique(labels[labels > 0], return_counts=True)
+            order = np.argsort(-sizes)
+            most = SMALL_ML * 1000 / np.prod(volume.spacing_mm)
+            small = [int(values[i]) for i in order[TARGETS:] if 100 <= sizes[i] < most]
+            found = []
+            for label in small[-SMALL_TARGETS:]:
+                target = labels == label
+                session.reset()
+                rng = np.random.default_rng(label) if is_human else None
+                masks = [m for m, _ in simulate_clicks(session, target, SMALL_CLICKS, rng)]
+                scores = [dice(mask, target) for mask in masks]
+                found.append(scores + [1.0] * (SMALL_CLICKS - len(scores)))
+                too_large.append(int(masks[0].sum()) > 10 * int(target.sum()))
+            if found:
+                kinds.setdefault(path.parent.name, []).append(np.mean(found, axis=0))
+        mean = np.mean([np.mean(cases, axis=0) for cases in kinds.values()], axis=0)
+        name = "human-like" if is_human else "ideal"
+        print(f"{name}: {len(too_large)} structures of {len(kinds)} kinds;", *mean.round(3))
+        print(f"more than ten times too large: {np.mean(too_large):.2f}", flush=True)
+
+
 def columns(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return mean scores by kind, with equal weight per case."""
     kinds: dict[str, dict[str, list[list[float]]]] = {}
@@ -198,7 +236,6 @@ def draw_worst(folder: Path, rows: list[dict[str, Any]], model: str, pictures: P
 
     The scan's licence determines who may see the picture.
     """
-    from pumit.inference.interactive.session import InteractiveSession
     from pumit.report.click_tables import draw_worst_targets
 
     segmenter = load_segmenter(model, device="cpu")
@@ -217,7 +254,7 @@ def draw_worst(folder: Path, rows: list[dict[str, Any]], model: str, pictures: P
 def main() -> None:
     """Build, score, print or draw."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("build", "score", "table", "worst"))
+    parser.add_argument("action", choices=("build", "score", "table", "worst", "small"))
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--model", default="default")
@@ -232,6 +269,8 @@ def main() -> None:
             rows.append(row)
             print(row["kind"], row["case"], row["box"], row["clicks"], flush=True)
             args.output.write_text(json.dumps(rows))
+    elif args.action == "small":
+        score_small(args.paths[0], args.model, args.only)
     elif args.action == "worst":
         folder, found = args.paths
         draw_worst(folder, json.loads(found.read_text()), args.model, args.output)
