@@ -188,7 +188,8 @@ class Checking:
             self._putAway(None)
             if self._current is not None:
                 return
-        unsaved = {each.loaded.entry.id: each for each in self._unsaved if each.scan.isThere}
+        self._forgetRemoved()
+        unsaved = {each.loaded.entry.id: each for each in self._unsaved}
         if key in unsaved:
             self._reopen(unsaved[key])
             return
@@ -339,7 +340,7 @@ class Checking:
 
     def undo(self) -> None:
         """Return to an unsaved scan, or undo the last decision and open that scan."""
-        if self.isOpening or self._saving:
+        if self.isOpening or self._saving or self._forgetRemoved():
             return
         if self._current is not None and self._unsaved:
             self._putAway(None)
@@ -375,6 +376,20 @@ class Checking:
         self._beats.start(_BEAT_MS)
         self._changed()
 
+    def _forgetRemoved(self) -> bool:
+        """Forget unsaved scans that were removed from the scene; return whether any were."""
+        removed = [each for each in self._unsaved if not each.scan.isThere]
+        for each in removed:
+            self._unsaved.remove(each)
+            self._sayRemoved(each)
+        return bool(removed)
+
+    def _sayRemoved(self, removed: _Checked) -> None:
+        self._parts.background.submit(removed.release)
+        words = _("{name} was removed from the scene; accepted or saved labels are kept.")
+        self._problem(words.format(name=removed.name))
+        self._changed()
+
     def _remember(self, made: ScanEntry) -> None:
         """Let a decision be undone instead of earlier ones on the same scan."""
         self._decided = [each for each in self._decided if each.id != made.id] + [made]
@@ -391,10 +406,7 @@ class Checking:
             return
         self._leave()
         self._beats.stop()
-        self._parts.background.submit(current.release)
-        words = _("{name} was removed from the scene; accepted or saved labels are kept.")
-        self._problem(words.format(name=current.name))
-        self._changed()
+        self._sayRemoved(current)
 
     # The end
 

@@ -518,6 +518,29 @@ def test_a_scan_that_is_not_saved_yet_is_not_opened_a_second_time(opened, tmp_pa
     assert opened.campaign.scan("scan01").stored_state == "open"
 
 
+@pytest.mark.parametrize("node", ["volumeNode", "segmentationNode"])
+@pytest.mark.parametrize("how", ["undo", "open"])
+def test_a_scan_that_is_not_saved_yet_may_be_removed_from_the_scene(opened, tmp_path, node, how):
+    """Undo failed, again each time, and to open it was refused as another person's."""
+    import slicer
+
+    opened.draw()
+    scan, checking = opened.campaign.scan("scan00"), opened.logic.checking
+    opened.folder.rename(tmp_path / "away")
+    opened.key("A")
+    (tmp_path / "away").rename(opened.folder)
+    opened.look()
+    slicer.mrmlScene.RemoveNode(getattr(checking._unsaved[0].scan, node))
+    if how == "undo":
+        checking.undo()
+        opened.look()
+        assert "scan00 was removed from the scene" in opened.status
+        assert checking.undoText == ""
+    checking.open(scan.id)
+    opened.look()
+    assert opened.checked.given.name == "scan00"
+
+
 def test_a_decision_that_could_not_be_undone_is_the_next_one_to_undo(opened, tmp_path):
     undo = opened.segment.panel.reviewRow.undoButton
     for _ in range(2):
