@@ -305,8 +305,8 @@ class Segmentation:
 
 # Quality of an answer in words, the best first.
 Quality = Literal["good", "check", "check carefully", "unreliable"]
-# Volume that few structures segmented by one click exceed; and as a share of a small scan.
-_LARGE_ML, _LARGE_SHARE = 100.0, 0.2
+# Volume from which doubtful first answers are usually too large; and as a share of a small scan.
+_LARGE_ML, _LARGE_SHARE = 10.0, 0.2
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
 
