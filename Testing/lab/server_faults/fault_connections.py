@@ -304,7 +304,7 @@ def hang_ups(server: FaultServer) -> list[Outcome]:
     started = time.monotonic()
     server.send(_json(protocol.PATH_PREDICT, lease, CLICK))
     if time.monotonic() - started > 10:
-        return [Outcome(-1, "still computing for nobody")]
+        return [Outcome(-1, "still computing for a client that left")]
     return [Outcome(0)]
 
 

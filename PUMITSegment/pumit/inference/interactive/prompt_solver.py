@@ -139,7 +139,7 @@ class PromptSolver:
             where = self._correction_field(before, place, is_given=prompts.mask is not None)
             return self._corrected(prompts, before, where, watch)
         # 3. A click beyond it: move a field of the same spacing there, to follow a long structure.
-        #    If that shows none of the answer, the click is in a part of its own.
+        #    If that shows none of the answer, the click is in a separate part.
         if is_inside(before.patch, place) == is_positive:
             return before.confirmed(len(prompts.points))
         moved = self.planner.field(place, shown.step[1] * self.planner.spacing_mm[1])
